@@ -157,7 +157,7 @@ func newFakeTrace(t *testing.T, files ...string) string {
 			{Process: 4242, Kind: growth.KindSwapped, EndBytes: 9},
 		},
 		Suspects: []summary.Suspect{{Component: "torch", BytesPerMin: 120}, {Component: "torch", BytesPerMin: 60}},
-		Losses:   []summary.Loss{{Code: growth.LossEvents, Count: 2}, {Code: growth.LossEvents, Count: 3}},
+		Losses:   []growth.Loss{{Kind: growth.LossEvents, Count: 2}, {Kind: growth.LossEvents, Count: 3}},
 		Overhead: &summary.Overhead{OwnS: 0.5},
 		Text:     summary.ResultText{Who: []string{"train.py keeps"}, Where: []string{"train.py:5"}},
 	}

@@ -407,7 +407,7 @@ func traceOf(s *summary.Summary, at time.Time) *metrics.Trace {
 	}
 
 	for _, loss := range s.Losses {
-		t.Losses[loss.Code] += loss.Count
+		t.Losses[loss.Kind] += loss.Count
 	}
 
 	if o := s.Overhead; o != nil {

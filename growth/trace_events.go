@@ -27,16 +27,41 @@ const (
 	LossProcesses       LossKind = "processes"        // processes: too many, or not readable
 )
 
-// A Loss is something that was not measured.
+// Events are counts since tracing started.
+type Events struct {
+	// Allocations are calls that ask the allocator for memory, sampled or not, without those that the
+	// allocator makes itself to serve them.
+	Allocations uint64 `json:"allocations"`
+	// Frees are calls of free with a pointer. FreesUntracked are the Frees of objects that were not
+	// sampled, or were allocated before tracing started.
+	Frees          uint64 `json:"frees"`
+	FreesUntracked uint64 `json:"frees_untracked"`
+	// Samples are the Allocations that were sampled. Failed would have been, but returned no memory.
+	Samples uint64 `json:"samples"`
+	Failed  uint64 `json:"failed"`
+	// Stacks that were captured. The losses count the truncated ones, by reason.
+	Stacks uint64 `json:"stacks"`
+	// StacksShortened is the number of stacks without their middle, and FramesLeftOut the number of
+	// frames left out there.
+	StacksShortened uint64 `json:"stacks_shortened"`
+	FramesLeftOut   uint64 `json:"frames_left_out"`
+	// MappingCalls are system calls that changed the address space: mmap, munmap, mremap, madvise.
+	MappingCalls uint64 `json:"mapping_calls"`
+}
+
+// Total returns the number of calls.
+func (e Events) Total() uint64 { return e.Allocations + e.Frees + e.MappingCalls }
+
+// A Loss is how often something was missed for one reason.
 type Loss struct {
-	Kind LossKind
-	// Cause of LossTruncatedStacks and LossPythonFrames; else empty.
-	Cause Truncation
-	Count uint64
-	// PID of the process that has lost it; 0: it is unknown, and any process may have.
-	PID int
-	// Bytes that were lost, at least; 0: they are unknown, or there are none.
-	Bytes uint64
+	Kind LossKind `json:"code"`
+	// Cause is why stacks lack frames; absent of other losses.
+	Cause Truncation `json:"cause,omitempty"`
+	Count uint64     `json:"count"`
+	// PID of the process that has lost it; absent where any process may have.
+	PID int `json:"pid,omitempty"`
+	// Bytes that were lost, at least; absent where they are unknown, or there are none.
+	Bytes uint64 `json:"bytes,omitempty"`
 }
 
 // Losses are all losses that have occurred. A kind may have one for each process.

@@ -151,8 +151,8 @@ func (d *days) IsStopped(int) bool          { return false }
 func (d *days) IsOutOfMemory(int) bool      { return false }
 func (d *days) Done() <-chan struct{}       { return nil }
 func (d *days) Err() error                  { return nil }
-func (d *days) Counters() (tracer.Events, growth.Losses, error) {
-	return tracer.Events{}, nil, nil
+func (d *days) Counters() (growth.Events, growth.Losses, error) {
+	return growth.Events{}, nil, nil
 }
 
 func (d *days) newRecorder(t *testing.T, dir *folder.Folder) *Recorder {

@@ -68,7 +68,7 @@ type FileFailed struct{ Err error }
 type Progress struct {
 	Sample   growth.Sample
 	Latest   *growth.Snapshot // nil: none was taken yet
-	Events   tracer.Events
+	Events   growth.Events
 	Losses   []growth.Loss
 	Overhead *summary.Overhead // nil: unknown
 	// End of the trace, by the clock of Sample.Elapsed; 0: until Ctrl-C. UntilSettled: it ends when

@@ -5,7 +5,6 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
 )
 
@@ -36,7 +35,7 @@ func (m *meter) overhead() *summary.Overhead {
 }
 
 // counters returns the events and the losses so far.
-func (m *meter) counters() (tracer.Events, growth.Losses, error) {
+func (m *meter) counters() (growth.Events, growth.Losses, error) {
 	events, losses, err := m.session.Counters()
 	losses.Add(growth.LossIdleHoldings, "", m.snapshots.idleHoldings)
 	return events, losses, err

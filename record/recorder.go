@@ -43,7 +43,7 @@ type Session interface {
 	HurryObjects()
 	Surroundings() growth.Surroundings
 	Sources() []source.Status
-	Counters() (tracer.Events, growth.Losses, error)
+	Counters() (growth.Events, growth.Losses, error)
 	Overhead() overhead.Overhead
 	IsStopped(pid int) bool
 	IsOutOfMemory(pid int) bool

@@ -53,7 +53,7 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 		Mappings: summary.MappingsOf(pair.End.Mappings),
 		GPUs:     summary.GPUsOf(r.history.GPUs),
 
-		IntervalBytes: overhead.IntervalBytes, Overhead: overhead, Events: summary.Events(events),
+		IntervalBytes: overhead.IntervalBytes, Overhead: overhead, Events: events,
 		SnapshotsS: secondsOfAll(r.snapshots.times()), Files: r.rows.names(),
 		Sources: sourcesOf(r.session.Sources()),
 	}
@@ -74,7 +74,7 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 	}
 
 	addBreakdown(s, result)
-	s.Losses, s.MarksDropped = summary.LossesOf(losses), r.marks.Dropped()
+	s.Losses, s.MarksDropped = losses, r.marks.Dropped()
 	s.Stopped = r.session.IsStopped(s.Process.PID)
 
 	s.GPUMemory = gpuSummaries(t, result.All)

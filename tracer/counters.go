@@ -7,39 +7,18 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// Events counts the events seen since tracing started.
-type Events struct {
-	// Allocations are calls that ask the allocator for memory, without those that the allocator
-	// makes itself to serve them.
-	Allocations uint64
-	// Frees are calls of free with a pointer. FreesUntracked are calls for memory that was
-	// allocated before tracing started, or was not sampled.
-	Frees, FreesUntracked uint64
-	// Samples were put into the live map. Failed would have been, but the allocator returned null.
-	Samples, Failed uint64
-	// Stacks were walked. The losses count those that were truncated.
-	Stacks uint64
-	// StacksShortened lack their middle, of which FramesLeftOut is the sum.
-	StacksShortened, FramesLeftOut uint64
-	// MappingCalls are mmap, munmap, mremap and madvise.
-	MappingCalls uint64
-}
-
-// Total returns the number of calls.
-func (e Events) Total() uint64 { return e.Allocations + e.Frees + e.MappingCalls }
-
 // Counters reads the counts of events and of losses. It returns only losses that have occurred.
-func (s *Session) Counters() (Events, growth.Losses, error) {
+func (s *Session) Counters() (growth.Events, growth.Losses, error) {
 	s.following.Lock()
 	defer s.following.Unlock()
 	return s.counters()
 }
 
 // counters is Counters for a caller that holds following.
-func (s *Session) counters() (Events, growth.Losses, error) {
+func (s *Session) counters() (growth.Events, growth.Losses, error) {
 	values, err := kernel.ReadCounters(s.kernel.Counters)
 	if err != nil {
-		return Events{}, nil, err
+		return growth.Events{}, nil, err
 	}
 	values[bpf.DropLiveFull] += s.probing.lost()
 	if s.probing.hadBursts() { // liveness checks find the frees between them
@@ -55,7 +34,7 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 	lost := s.kernel.Losses(values)
 	stacks, cut, err := stack.ReadEnds(s.kernel)
 	if err != nil {
-		return Events{}, nil, err
+		return growth.Events{}, nil, err
 	}
 	lost = append(lost, cut...)
 	lost.Add(growth.LossUnknownStacks, "", sum.stacks)
@@ -64,7 +43,7 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 	lost.Add(growth.LossUnwindMappings, "", sum.mappings)
 	lost.Add(growth.LossProcesses, "", s.follower.leftOut())
 
-	return Events{
+	return growth.Events{
 		Allocations:    values[bpf.CountAllocations],
 		Frees:          values[bpf.CountFrees],
 		FreesUntracked: values[bpf.CountFreesUntracked],

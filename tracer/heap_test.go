@@ -54,14 +54,14 @@ func testHeapCLibraryFunctions(t *testing.T) {
 }
 
 // mustCountSemantics compares with the memory of testdata/semantics.c, which calls every function.
-func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Events {
+func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) growth.Events {
 	t.Helper()
 	command := preloading(preload, exec.Command(tracertest.Build(t, "semantics.c", "-pthread")))
 	target, s := openOn(t, startCommand(t, command), tracer.Options{Interval: 1, Mode: mode})
 	return mustHoldSemantics(t, target, s)
 }
 
-func mustHoldSemantics(t *testing.T, target *tracertest.Target, s *tracer.Session) tracer.Events {
+func mustHoldSemantics(t *testing.T, target *tracertest.Target, s *tracer.Session) growth.Events {
 	t.Helper()
 	truth := target.Do("go")
 	got := held(snapshot(t, s))
@@ -437,7 +437,7 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 
 // mustLoseNoCall fails if anything was lost except frames above the program's own: Debian's musl
 // has no unwind information.
-func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
+func mustLoseNoCall(t *testing.T, s *tracer.Session) growth.Events {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {

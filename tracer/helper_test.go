@@ -127,7 +127,7 @@ func mustHoldIn(t testing.TB, got amounts, name string, objects, bytes int64) {
 	}
 }
 
-func counters(t testing.TB, s *tracer.Session) (tracer.Events, []growth.Loss) {
+func counters(t testing.TB, s *tracer.Session) (growth.Events, []growth.Loss) {
 	t.Helper()
 	events, losses, err := s.Counters()
 	must(t, err)
@@ -135,12 +135,12 @@ func counters(t testing.TB, s *tracer.Session) (tracer.Events, []growth.Loss) {
 }
 
 // mustLoseNothing accepts mapping calls that took the last stack of their site.
-func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
+func mustLoseNothing(t testing.TB, s *tracer.Session) growth.Events {
 	t.Helper()
 	return mustLoseOnly(t, s, growth.LossSiteStacks)
 }
 
-func mustLoseOnly(t testing.TB, s *tracer.Session, kinds ...growth.LossKind) tracer.Events {
+func mustLoseOnly(t testing.TB, s *tracer.Session, kinds ...growth.LossKind) growth.Events {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {

@@ -188,7 +188,7 @@ func testLaunchTogether(t *testing.T) {
 
 // mustLoseStacksAlone accepts stacks without a name: on a busy machine the unwind tables of a program's
 // libraries take longer than it is held.
-func mustLoseStacksAlone(t testing.TB, s *tracer.Session) tracer.Events {
+func mustLoseStacksAlone(t testing.TB, s *tracer.Session) growth.Events {
 	t.Helper()
 	return mustLoseOnly(t, s, growth.LossSiteStacks, growth.LossTruncatedStacks,
 		growth.LossUnknownStacks)

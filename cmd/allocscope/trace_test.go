@@ -353,7 +353,7 @@ func mustCount(t *testing.T, c *command, s summary.Summary, p *profile.Profile,
 ) uint64 {
 	t.Helper()
 	for _, l := range s.Losses {
-		text := words.Loss(l.Loss())
+		text := words.Loss(l)
 		if !strings.Contains(text, what) {
 			continue
 		}

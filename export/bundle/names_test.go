@@ -268,7 +268,7 @@ func TestWordsOfTheUser(t *testing.T) {
 		Overhead: &summary.Overhead{Changes: []summary.OverheadChange{{
 			OverheadChange: growth.OverheadChange{Source: "worker", Error: "attach cache"},
 		}}},
-		Losses: []summary.Loss{{Code: "cache", Cause: "worker"}},
+		Losses: []growth.Loss{{Kind: "cache", Cause: "worker"}},
 	}
 	newRedactor(nil, nil).summary(s)
 	var out bytes.Buffer

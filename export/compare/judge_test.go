@@ -201,7 +201,7 @@ func TestNotes(t *testing.T) {
 			growth.LossLiveFull: true, growth.LossTruncatedStacks: false,
 		} {
 			a, b := traceWith(t, leak, 0), traceWith(t, leak, 0)
-			b.Summary.Losses = []summary.Loss{{Code: loss, Count: 1}}
+			b.Summary.Losses = []growth.Loss{{Kind: loss, Count: 1}}
 			row := traces(t, a, b, Options{}).Stacks[0]
 			if row.Kind != string(growth.KindHeap) || row.Incomplete != want {
 				t.Errorf("%s: %+v", loss, row)
@@ -218,11 +218,11 @@ func TestNotes(t *testing.T) {
 		a, b := traceWith(t, leak, 0), traceWith(t, leak, 0)
 		b.Summary.Process = summary.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
 		b.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.12}}
-		b.Summary.Losses = []summary.Loss{
-			{Code: growth.LossTruncatedStacks, Count: 3},
-			{Code: "a\x1b", Count: 9},
-			{Code: "b", Count: 1},
-			{Code: "c", Count: 2},
+		b.Summary.Losses = []growth.Loss{
+			{Kind: growth.LossTruncatedStacks, Count: 3},
+			{Kind: "a\x1b", Count: 9},
+			{Kind: "b", Count: 1},
+			{Kind: "c", Count: 2},
 		}
 		b.Summary.Sources = []summary.Source{
 			{Name: "heap", State: summary.SourceOff},

@@ -41,18 +41,20 @@ const DefaultSpoolBytes = 256 << 20
 // Stats count profiles by their result since the Pusher was opened, but for those that wait: they
 // may be older.
 type Stats struct {
-	Sent, Retried uint64
+	Sent    uint64 `json:"sent"`
+	Retried uint64 `json:"retried"`
 	// Refused are those that the server will never take, Dropped those for which the spool had no
 	// room.
-	Refused, Dropped uint64
+	Refused uint64 `json:"refused"`
+	Dropped uint64 `json:"dropped"`
 	// Damaged are files of the spool that hold no profile. They are moved aside, as the refused
 	// are.
-	Damaged uint64
+	Damaged uint64 `json:"-"`
 	// Waiting in the spool, and their size in bytes.
-	Waiting      int
-	WaitingBytes int64
+	Waiting      int   `json:"waiting"`
+	WaitingBytes int64 `json:"waiting_bytes"`
 	// Problem is why the last attempt failed, or why a profile was refused, until another is sent.
-	Problem string
+	Problem string `json:"-"`
 }
 
 // Pauses after attempts that failed. They double from the first to the longest.

@@ -119,7 +119,7 @@ func leakingSummary() summary.Summary {
 			{About: advice.AboutRetained, PID: 42, Bytes: 90 * mib, RSSShare: 0.25, Arenas: 1},
 			{About: advice.AboutRetained, PID: 50, Bytes: 40 * mib, Arenas: 8, IsArenaLimit: true},
 		},
-		Losses: []summary.Loss{{Code: growth.LossUnknownStacks, Count: 3}},
+		Losses: []growth.Loss{{Kind: growth.LossUnknownStacks, Count: 3}},
 		Overhead: &summary.Overhead{
 			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
 			Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,

@@ -198,8 +198,8 @@ type Suspect struct {
 	Component string `json:"component"`
 	// Function is the lowest common function of its stacks, with its line, as profile.StackText
 	// writes it. Lines are in the function that most of its growth passes through.
-	Function string      `json:"function"`
-	Lines    []LineShare `json:"lines"`
+	Function string            `json:"function"`
+	Lines    []trend.LineShare `json:"lines"`
 	// Bytes that all stacks of the component or branch gained since the baseline, and their rate.
 	Bytes       int64 `json:"bytes"`
 	BytesPerMin int64 `json:"bytes_per_min"`
@@ -237,25 +237,15 @@ type Replaced struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// A LineShare is a line of a function, and its share of the function's growth, 0 to 1.
-type LineShare struct {
-	Line  int     `json:"line"`
-	Share float64 `json:"share"`
-}
-
 // SuspectOf converts a suspect.
 func SuspectOf(c trend.Suspect) Suspect {
 	out := Suspect{
 		Component: c.Component, Function: profile.FrameText(c.Frame), Bytes: units.Round(c.Growth),
 		BytesPerMin: units.Round(c.Rate * 60),
 		Explains:    c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path),
-		Callers: frameTexts(c.Above), Lines: []LineShare{}, NewCodePerMin: c.NewCode * 60,
+		Callers: frameTexts(c.Above), Lines: list(c.Lines), NewCodePerMin: c.NewCode * 60,
 		StackIDs: stackIDs(c.StackIDs), Sites: c.Sites,
 	}
-	for _, l := range c.Lines {
-		out.Lines = append(out.Lines, LineShare(l))
-	}
-
 	if !math.IsNaN(c.Share) {
 		out.Share = &c.Share
 	}

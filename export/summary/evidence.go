@@ -141,7 +141,7 @@ func shortStacks(s *Summary, kind growth.LossKind) (l Limitation, ok bool) {
 	var most, sum uint64
 	for _, loss := range s.Losses {
 		isOwn := loss.PID == 0 || loss.PID == s.Process.PID
-		if loss.Code != kind || !isOwn {
+		if loss.Kind != kind || !isOwn {
 			continue
 		}
 		sum += loss.Count

@@ -131,11 +131,11 @@ type Summary struct {
 	// GPUs of the machine, or their instances, as NVML reports them.
 	GPUs []GPU `json:"gpus"`
 	// Events that were counted in the kernel.
-	Events Events `json:"events"`
+	Events growth.Events `json:"events"`
 	// Overhead of tracing; absent where it was not measured.
 	Overhead *Overhead `json:"overhead,omitempty"`
 	// Losses are events and stacks that are missing in all these numbers.
-	Losses []Loss `json:"losses"`
+	Losses growth.Losses `json:"losses"`
 	// Files of the trace: a name such as "growth" or "timeline" maps to the file in the folder of
 	// this summary.
 	Files map[string]string `json:"files"`
@@ -345,62 +345,9 @@ type Accumulation struct {
 	StackIDs []string `json:"stack_ids,omitempty"`
 }
 
-// Events are counts since tracing started.
-type Events struct {
-	// Allocations and Frees, sampled or not.
-	Allocations uint64 `json:"allocations"`
-	Frees       uint64 `json:"frees"`
-	// FreesUntracked are the Frees of objects that were not sampled, or were allocated before
-	// tracing started.
-	FreesUntracked uint64 `json:"frees_untracked"`
-	// Samples are the Allocations that were sampled.
-	Samples uint64 `json:"samples"`
-	// Failed allocations: those that returned no memory.
-	Failed uint64 `json:"failed"`
-	// Stacks that were captured. The losses count the truncated ones, by reason.
-	Stacks uint64 `json:"stacks"`
-	// StacksShortened is the number of stacks without their middle, and FramesLeftOut the number of
-	// frames left out there.
-	StacksShortened uint64 `json:"stacks_shortened"`
-	FramesLeftOut   uint64 `json:"frames_left_out"`
-	// MappingCalls are system calls that changed the address space.
-	MappingCalls uint64 `json:"mapping_calls"`
-}
-
-// A Loss is how often something was missed for one reason.
-type Loss struct {
-	// Code is one of growth.Loss…. Cause is why stacks lack frames; absent of other losses.
-	Code  growth.LossKind   `json:"code"`
-	Cause growth.Truncation `json:"cause,omitempty"`
-	Count uint64            `json:"count"`
-	// PID of the process that has lost it; absent where any process may have.
-	PID int `json:"pid,omitempty"`
-	// Bytes that were lost, at least; absent where they are unknown, or there are none.
-	Bytes uint64 `json:"bytes,omitempty"`
-}
-
 // Missing are the data that the trace has lost, or left out on purpose, for package claim.
 func (s *Summary) Missing() growth.Losses {
-	var losses growth.Losses
-	for _, l := range s.Losses {
-		losses = append(losses, l.Loss())
-	}
-	return claim.With(losses, s.Overhead != nil && s.Overhead.InBursts(), s.IntervalBytes)
-}
-
-// Loss is the loss in the form of package growth.
-func (l Loss) Loss() growth.Loss {
-	return growth.Loss{Kind: l.Code, Cause: l.Cause, Count: l.Count, PID: l.PID, Bytes: l.Bytes}
-}
-
-// LossesOf converts losses.
-func LossesOf(all growth.Losses) (losses []Loss) {
-	for _, l := range all {
-		losses = append(losses, Loss{
-			Code: l.Kind, Cause: l.Cause, Count: l.Count, PID: l.PID, Bytes: l.Bytes,
-		})
-	}
-	return losses
+	return claim.With(s.Losses, s.Overhead != nil && s.Overhead.InBursts(), s.IntervalBytes)
 }
 
 // Write writes the summary as indented JSON. The error comes from w, unwrapped, or says that a

@@ -108,7 +108,7 @@ func summary() Summary {
 			{Index: 0, Instance: -1, UUID: "GPU-1", Name: "H100", Used: 10_000, Total: 1 << 30},
 			{Index: 1, Instance: 2, Used: growth.Unknown, Total: 1 << 29},
 		}),
-		Events: Events{
+		Events: growth.Events{
 			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
 		},
 		Overhead: &Overhead{
@@ -121,7 +121,7 @@ func summary() Summary {
 				}},
 			},
 		},
-		Losses:  []Loss{{Code: growth.LossUnknownStacks, Count: 3}},
+		Losses:  []growth.Loss{{Kind: growth.LossUnknownStacks, Count: 3}},
 		Files:   map[string]string{"growth": folder.GrowthFile, "timeline": folder.TimelineFile},
 		Stopped: true,
 	}

@@ -128,7 +128,7 @@ func heapModeOf(s *summary.Summary) string {
 func losses(s *summary.Summary) string {
 	const most = 3
 	losses := slices.SortedStableFunc(slices.Values(s.Losses),
-		func(a, b summary.Loss) int { return cmp.Compare(b.Count, a.Count) })
+		func(a, b growth.Loss) int { return cmp.Compare(b.Count, a.Count) })
 
 	var texts []string
 	for _, l := range losses[:min(most, len(losses))] {

@@ -110,11 +110,11 @@ func lossNotes(s *summary.Summary) []string {
 	said, isSaid := freeUnknown(s)
 	for _, l := range s.Losses {
 		switch {
-		case isSaid && l.Code == said.Kind:
-		case l.Code == growth.LossUnknownStacks &&
+		case isSaid && l.Kind == said.Kind:
+		case l.Kind == growth.LossUnknownStacks &&
 			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
 			notes = append(notes, "incomplete: "+lossLine(l))
-		case claim.Takes(l.Code, claim.LiveObjects) &&
+		case claim.Takes(l.Kind, claim.LiveObjects) &&
 			float64(l.Count) > minLostSamples*float64(s.Events.Samples):
 			notes = append(notes, "incomplete: "+lossLine(l))
 		}

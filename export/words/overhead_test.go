@@ -235,8 +235,8 @@ func TestBudgetNoteCoarse(t *testing.T) {
 func TestLossNotesUnknownStacks(t *testing.T) {
 	for count, notes := range map[uint64]int{5: 0, 50: 1} {
 		s := &summary.Summary{
-			Events: summary.Events{Stacks: 100},
-			Losses: []summary.Loss{{Code: growth.LossUnknownStacks, Count: count}},
+			Events: growth.Events{Stacks: 100},
+			Losses: []growth.Loss{{Kind: growth.LossUnknownStacks, Count: count}},
 		}
 		if got := lossNotes(s); len(got) != notes {
 			t.Errorf("%d lost stacks: %q, want %d notes", count, got, notes)

@@ -55,9 +55,9 @@ func TestResultOf(t *testing.T) {
 func TestLost(t *testing.T) {
 	const complete, sampled, lost = "every malloc and free was traced", "were sampled all the time",
 		"what is free is not known: 27,292 allocations not tracked, ≥1.00 GiB (raise --max-live)"
-	full := summary.Loss{Code: growth.LossLiveFull, Count: 27292, Bytes: 1 << 30}
+	full := growth.Loss{Kind: growth.LossLiveFull, Count: 27292, Bytes: 1 << 30}
 	undecided := func(s *summary.Summary) {
-		s.WhyCode, s.Losses = "", []summary.Loss{full}
+		s.WhyCode, s.Losses = "", []growth.Loss{full}
 		s.Diagnoses = []summary.Diagnosis{
 			{Process: s.Process.PID, Cause: diagnosis.Undecided, Share: 1},
 		}
@@ -87,7 +87,7 @@ func TestLost(t *testing.T) {
 		},
 		"lost, and walked": {
 			func(s *summary.Summary) {
-				s.Losses = []summary.Loss{full}
+				s.Losses = []growth.Loss{full}
 				for i := range s.Diagnoses {
 					s.Diagnoses[i].Walked = true
 				}

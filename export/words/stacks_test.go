@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/trend"
 )
 
 func TestWhere(t *testing.T) {
@@ -108,8 +109,8 @@ func TestWhere(t *testing.T) {
 func TestSuspect(t *testing.T) {
 	load, main := "load (/srv/train.py:47)", "main (/srv/train.py:60)"
 	resize := "Image.resize (/usr/lib/python3/dist-packages/PIL/Image.py:2192)"
-	one := []summary.LineShare{{Line: 47, Share: 0.9}}
-	two := []summary.LineShare{{Line: 47, Share: 0.6}, {Line: 49, Share: 0.35}}
+	one := []trend.LineShare{{Line: 47, Share: 0.9}}
+	two := []trend.LineShare{{Line: 47, Share: 0.6}, {Line: 49, Share: 0.35}}
 	for _, test := range []struct {
 		suspect summary.Suspect
 		want    string

@@ -72,8 +72,8 @@ func Loss(l growth.Loss) string {
 }
 
 // lossLine is a loss after its count.
-func lossLine(l summary.Loss) string {
-	return fmt.Sprintf("%d %s", l.Count, units.Name(Loss(l.Loss())))
+func lossLine(l growth.Loss) string {
+	return fmt.Sprintf("%d %s", l.Count, units.Name(Loss(l)))
 }
 
 // SourceReason is why a source is not attached, or misses something; empty: neither.

@@ -132,7 +132,7 @@ func TestHolderText(t *testing.T) {
 
 // TestMissingPython has the reasons why stacks lack the frames of Python.
 func TestMissingPython(t *testing.T) {
-	s := &summary.Summary{Process: summary.Process{PID: 7}, Events: summary.Events{Stacks: 100}}
+	s := &summary.Summary{Process: summary.Process{PID: 7}, Events: growth.Events{Stacks: 100}}
 	missing := func() string {
 		s.Evidence = nil
 		s.AddLimits()
@@ -143,10 +143,10 @@ func TestMissingPython(t *testing.T) {
 		t.Errorf("without a reason: %q", got)
 	}
 
-	thread := summary.Loss{
-		Code: growth.LossPythonFrames, Cause: growth.TruncatedPythonThread, Count: 50, PID: 7,
+	thread := growth.Loss{
+		Kind: growth.LossPythonFrames, Cause: growth.TruncatedPythonThread, Count: 50, PID: 7,
 	}
-	s.Losses = []summary.Loss{thread}
+	s.Losses = []growth.Loss{thread}
 	if got := missing(); !strings.Contains(got, "too many threads") {
 		t.Errorf("no thread: %q", got)
 	}

@@ -112,7 +112,7 @@ func testHealthAlone(t *testing.T) {
 	for path, want := range map[string]int{
 		"/healthz": 200, "/readyz": 200, "/metrics": 404, "/trace": 404, "/status": 404,
 	} {
-		response := tracertest.Must(http.Get("http://" + s.Health().String() + path))(t)
+		response := tracertest.Must(http.Get("http://" + s.health.String() + path))(t)
 		_ = response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, response.StatusCode, want)

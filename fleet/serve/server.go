@@ -159,9 +159,6 @@ func (s *Server) add(listener net.Listener, handler http.Handler) {
 // Address returns the address of --listen; nil: there is none.
 func (s *Server) Address() *net.TCPAddr { return s.address }
 
-// Health returns the address of --health; nil: there is none.
-func (s *Server) Health() *net.TCPAddr { return s.health }
-
 func (s *Server) close() {
 	for _, l := range s.listeners {
 		_ = l.Close()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/metrics"
+	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -27,18 +28,8 @@ type Status struct {
 	Traces map[metrics.TraceOutcome]uint64 `json:"traces"`
 	// FolderBytes is the size of the kept folders of traces.
 	FolderBytes int64           `json:"folder_bytes"`
-	Push        *PushStatus     `json:"push,omitempty"`
+	Push        *push.Stats     `json:"push,omitempty"`
 	Processes   []ProcessStatus `json:"processes"`
-}
-
-// A PushStatus counts profiles by their result since the start of the agent.
-type PushStatus struct {
-	Sent         uint64 `json:"sent"`
-	Retried      uint64 `json:"retried"`
-	Refused      uint64 `json:"refused"`
-	Dropped      uint64 `json:"dropped"`
-	Waiting      int    `json:"waiting"`
-	WaitingBytes int64  `json:"waiting_bytes"`
 }
 
 // A ProcessStatus is a watched process.
@@ -73,16 +64,13 @@ func statusOf(source Source) *Status {
 		Schema: StatusSchema, Version: state.Version, Node: state.Node,
 		Watched: state.Watched, Ignored: state.Ignored,
 		Traces: state.Traces, FolderBytes: state.FolderBytes,
-		Processes: make([]ProcessStatus, 0, len(state.Processes)),
+		Push: state.Push, Processes: make([]ProcessStatus, 0, len(state.Processes)),
 	}
 	if err := source.Ready(); err != nil {
 		s.Unhealthy = err.Error()
 	}
 	if state.Traces == nil {
 		s.Traces = map[metrics.TraceOutcome]uint64{}
-	}
-	if p := state.Push; p != nil {
-		s.Push = &PushStatus{p.Sent, p.Retried, p.Refused, p.Dropped, p.Waiting, p.WaitingBytes}
 	}
 	for i := range state.Processes {
 		s.Processes = append(s.Processes, statusOfProcess(&state.Processes[i]))

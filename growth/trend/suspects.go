@@ -83,8 +83,8 @@ func (s Suspect) IsAt(other Suspect) bool {
 
 // A LineShare is a line of a function, and its share of the function's growth, 0 to 1.
 type LineShare struct {
-	Line  int
-	Share float64
+	Line  int     `json:"line"`
+	Share float64 `json:"share"`
 }
 
 // Suspects returns for each component with growing stacks the code that they have in common. Where

@@ -15,40 +15,47 @@ type Rechecks struct {
 	// the trace.
 	Longest float64
 
-	next    float64
-	streak  int
-	alarmed bool
+	progress Progress
+}
+
+// A Progress has the counts of Rechecks so far. It is for files.
+type Progress struct {
+	Next    float64 `json:"next"`
+	Streak  int     `json:"streak"`
+	Alarmed bool    `json:"alarmed"`
 }
 
 // NewRechecks begin with a first check at the criteria's MinPlateauLength, which should come from
 // Criteria.Repeated.
-func NewRechecks(criteria Criteria) *Rechecks { return &Rechecks{next: criteria.MinPlateauLength} }
+func NewRechecks(criteria Criteria) *Rechecks {
+	return &Rechecks{progress: Progress{Next: criteria.MinPlateauLength}}
+}
 
 // Due is true when the trace should be judged again, elapsed being its length in the unit of the
 // criteria. Each check is due once, and the next when the trace is longer by a quarter.
 func (l *Rechecks) Due(elapsed float64) bool {
-	if elapsed < l.next {
+	if elapsed < l.progress.Next {
 		return false
 	}
-	l.next = recheckFactor * elapsed
+	l.progress.Next = recheckFactor * elapsed
 	if l.Longest > 0 {
-		l.next = min(l.next, elapsed+l.Longest)
+		l.progress.Next = min(l.progress.Next, elapsed+l.Longest)
 	}
 	return true
 }
 
 // Next is the length from which the next check is due.
-func (l *Rechecks) Next() float64 { return l.next }
+func (l *Rechecks) Next() float64 { return l.progress.Next }
 
 // Add counts a verdict. It returns true once, when enough checks in a row have found a leak.
 func (l *Rechecks) Add(v Verdict) (alarm bool) {
 	if v.Class != ClassLeak {
-		l.streak = 0
+		l.progress.Streak = 0
 		return false
 	}
-	l.streak++
-	alarm = l.streak >= leaksForAlarm && !l.alarmed
-	l.alarmed = l.alarmed || alarm
+	l.progress.Streak++
+	alarm = l.progress.Streak >= leaksForAlarm && !l.progress.Alarmed
+	l.progress.Alarmed = l.progress.Alarmed || alarm
 	return alarm
 }
 
@@ -59,20 +66,13 @@ func (l *Rechecks) AddTo(f *Findings, elapsed float64) {
 		return
 	}
 
-	f.Streak = Streak{Found: l.streak, Needed: leaksForAlarm}
-	missing := max(0, leaksForAlarm-l.streak)
+	f.Streak = Streak{Found: l.progress.Streak, Needed: leaksForAlarm}
+	missing := max(0, leaksForAlarm-l.progress.Streak)
 	f.UntilEnough = elapsed * (math.Pow(recheckFactor, float64(missing)) - 1)
 }
 
-// A Progress has the counts of Rechecks so far. It is for files.
-type Progress struct {
-	Next    float64 `json:"next"`
-	Streak  int     `json:"streak"`
-	Alarmed bool    `json:"alarmed"`
-}
-
 // Progress returns the counts so far.
-func (l *Rechecks) Progress() Progress { return Progress{l.next, l.streak, l.alarmed} }
+func (l *Rechecks) Progress() Progress { return l.progress }
 
 // Resume goes on from earlier counts.
-func (l *Rechecks) Resume(p Progress) { l.next, l.streak, l.alarmed = p.Next, p.Streak, p.Alarmed }
+func (l *Rechecks) Resume(p Progress) { l.progress = p }

@@ -106,14 +106,7 @@ func TakeTallies(
 }
 
 // Holdings has the memory of each stack by kind.
-type Holdings map[holdingKey]*entry
-
-type holdingKey struct {
-	stack uint64
-	pid   int
-	kind  growth.Kind
-	gpu   string
-}
+type Holdings map[growth.Key]*entry
 
 // entry is a holding and the evidence for it.
 type entry struct {
@@ -127,7 +120,7 @@ func (h Holdings) Get(stack *growth.Stack, kind growth.Kind) *growth.Holding {
 }
 
 func (h Holdings) entry(stack *growth.Stack, kind growth.Kind, gpu string) *entry {
-	key := holdingKey{stack: stack.ID, pid: stack.PID, kind: kind, gpu: gpu}
+	key := growth.KeyOf(stack, kind, gpu)
 	found, ok := h[key]
 	if !ok {
 		found = &entry{Holding: growth.Holding{Stack: stack, Kind: kind, GPU: gpu}}

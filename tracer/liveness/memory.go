@@ -62,7 +62,7 @@ func privateSpans(maps []process.Mapping) mem.Spans {
 // read, or that comes after maxSwappedSpans, counts as swapped out.
 func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) mem.Spans {
 	var swapped []mem.Span
-	var runs []process.PageRun
+	var runs []mem.Run
 	for _, m := range maps {
 		if !m.Read || !m.Write || m.Shared {
 			continue
@@ -76,7 +76,7 @@ func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) mem.Spans {
 		}
 		for _, r := range runs {
 			if r.Swapped {
-				swapped = append(swapped, mem.Span{Start: r.Start, End: r.End})
+				swapped = append(swapped, r.Span)
 			}
 		}
 	}

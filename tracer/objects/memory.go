@@ -173,7 +173,7 @@ func (m *memory) findResident() error {
 	defer pagemap.Close()
 
 	var resident []mem.Span
-	var runs []process.PageRun
+	var runs []mem.Run
 	for _, r := range m.regions {
 		whole := wholePages(r.Span)
 		runs, err = pagemap.AnonymousRuns(runs[:0], whole.Start, whole.End)

@@ -155,7 +155,7 @@ func (w *wholeMemory) findPages() error {
 }
 
 // runsOf returns the pages of a mapping that hold memory.
-func runsOf(pagemap *process.Pagemap, v process.Mapping) ([]process.PageRun, error) {
+func runsOf(pagemap *process.Pagemap, v process.Mapping) ([]mem.Run, error) {
 	if v.IsFile() && !v.Shared {
 		return pagemap.Runs(nil, v.Start, v.End)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 const (
@@ -38,7 +40,7 @@ func benchmarkPagemap(b *testing.B, memory []byte) {
 	p := openSelf(b)
 	pagemap, start := openPagemap(b, p), addressOf(memory)
 	end := start + uint64(len(memory))
-	found := make([]PageRun, 0, 1<<20)
+	found := make([]mem.Run, 0, 1<<20)
 
 	costs := make(map[string][]float64)
 	for range benchRounds {

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // A Pagemap finds the pages of a process that hold memory, through /proc/PID/pagemap
@@ -113,8 +115,8 @@ func (m *Pagemap) scan(start, end, categories uint64, to *runMerger) error {
 		}
 
 		for _, r := range m.regions[:n] {
-			err := to.add(PageRun{
-				Start: r.start, End: r.end,
+			err := to.add(mem.Run{
+				Span:    mem.Span{Start: r.start, End: r.end},
 				Swapped: r.categories&pageIsPresent == 0,
 				File:    r.categories&pageIsFile != 0,
 				Huge:    r.categories&pageIsHuge != 0,
@@ -234,19 +236,19 @@ func (m *Pagemap) readEntries(start, end uint64) ([]byte, error) {
 
 // An entryDecoder returns the state of a page by its entry in the page map, without addresses; ok
 // is false if the page does not count.
-type entryDecoder func(entry uint64) (run PageRun, ok bool)
+type entryDecoder func(entry uint64) (run mem.Run, ok bool)
 
 // decodeEntry decodes a page that holds memory.
-func decodeEntry(entry uint64) (PageRun, bool) {
+func decodeEntry(entry uint64) (mem.Run, bool) {
 	ok := entry&(entryPresent|entrySwapped) != 0 && entry&entryGuard == 0
-	return PageRun{Swapped: entry&entryPresent == 0, File: entry&entryFile != 0}, ok
+	return mem.Run{Swapped: entry&entryPresent == 0, File: entry&entryFile != 0}, ok
 }
 
 // decodeAnonymous is decodeEntry without File.
-func decodeAnonymous(entry uint64) (PageRun, bool) { return decodeEntry(entry &^ entryFile) }
+func decodeAnonymous(entry uint64) (mem.Run, bool) { return decodeEntry(entry &^ entryFile) }
 
 // decodeShared decodes a page that is in memory and mapped more than once.
-func decodeShared(entry uint64) (PageRun, bool) {
+func decodeShared(entry uint64) (mem.Run, bool) {
 	run, _ := decodeEntry(entry)
 	return run, entry&(entryPresent|entryExclusiveMapped) == entryPresent
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -72,9 +73,9 @@ while True:
 `
 
 // mustRunAsSmaps compares the pages found in a mapping.
-func mustRunAsSmaps(t *testing.T, v vma, found []PageRun) {
+func mustRunAsSmaps(t *testing.T, v vma, found []mem.Run) {
 	t.Helper()
-	isPrivate := func(r PageRun) bool { return isPresent(r) && !r.File }
+	isPrivate := func(r mem.Run) bool { return isPresent(r) && !r.File }
 	for name, c := range map[string][2]uint64{
 		"in memory": {sumRuns(found, isPresent), v.bytes("Rss")},
 		"in huge pages": {

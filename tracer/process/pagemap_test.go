@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -25,7 +26,7 @@ func openPagemap(t testing.TB, p *Process) *Pagemap {
 var ways = map[string]bool{"by scanning": true, "by reading": false}
 
 // runs calls Runs, with PAGEMAP_SCAN or without.
-func runs(t testing.TB, pagemap *Pagemap, scan bool, start, end uint64) []PageRun {
+func runs(t testing.TB, pagemap *Pagemap, scan bool, start, end uint64) []mem.Run {
 	t.Helper()
 	pagemap.canScan = scan
 	found := must(pagemap.Runs(nil, start, end))
@@ -36,7 +37,7 @@ func runs(t testing.TB, pagemap *Pagemap, scan bool, start, end uint64) []PageRu
 }
 
 // queries are all methods that find pages.
-var queries = map[string]func(*Pagemap, []PageRun, uint64, uint64) ([]PageRun, error){
+var queries = map[string]func(*Pagemap, []mem.Run, uint64, uint64) ([]mem.Run, error){
 	"Runs": (*Pagemap).Runs, "AnonymousRuns": (*Pagemap).AnonymousRuns, "SharedRuns": (*Pagemap).SharedRuns,
 }
 
@@ -52,7 +53,7 @@ func eachQuery(pagemap *Pagemap, start, end uint64, check func(query string, n i
 }
 
 // sumRuns adds up the sizes of some runs.
-func sumRuns(found []PageRun, is func(PageRun) bool) (bytes uint64) {
+func sumRuns(found []mem.Run, is func(mem.Run) bool) (bytes uint64) {
 	for _, r := range found {
 		if is(r) {
 			bytes += r.Len()
@@ -61,10 +62,10 @@ func sumRuns(found []PageRun, is func(PageRun) bool) (bytes uint64) {
 	return bytes
 }
 
-func isPresent(r PageRun) bool { return !r.Swapped }
-func isSwapped(r PageRun) bool { return r.Swapped }
-func isHuge(r PageRun) bool    { return r.Huge }
-func isAny(PageRun) bool       { return true }
+func isPresent(r mem.Run) bool { return !r.Swapped }
+func isSwapped(r mem.Run) bool { return r.Swapped }
+func isHuge(r mem.Run) bool    { return r.Huge }
+func isAny(mem.Run) bool       { return true }
 
 const madvGuardInstall = 102 // MADV_GUARD_INSTALL
 
@@ -163,11 +164,11 @@ func (m *model) set(first, last int, state func(page int) int) {
 }
 
 // runs are the runs that Runs must return from start to end, or AnonymousRuns without files.
-func (m *model) runs(scan, files bool, start, end uint64) (want []PageRun) {
+func (m *model) runs(scan, files bool, start, end uint64) (want []mem.Run) {
 	base := addressOf(m.memory)
 	for i, state := range m.pages {
 		page := base + uint64(i)*PageSize
-		r := PageRun{Start: max(start, page), End: min(end, page+PageSize)}
+		r := mem.Run{Span: mem.Span{Start: max(start, page), End: min(end, page+PageSize)}}
 		r.File = files && state == ofFile
 		isEmpty := state == untouched || state == guard || state == zero && scan
 		if isEmpty || r.Start >= r.End {
@@ -253,7 +254,7 @@ func TestRuns(t *testing.T) {
 		}
 
 		start := addressOf(memory)
-		want := []PageRun{{Start: start, End: start + times*size, File: true}}
+		want := []mem.Run{{Span: mem.Span{Start: start, End: start + times*size}, File: true}}
 		pagemap := openPagemap(t, openSelf(t))
 		for way, scan := range ways {
 			if got := runs(t, pagemap, scan, start, start+times*size); !slices.Equal(got, want) {
@@ -270,8 +271,9 @@ func TestRuns(t *testing.T) {
 		memory := mapPages(t, 3)
 		memory[pageBytes] = 1
 		start := addressOf(memory)
-		before := PageRun{Start: 1, End: start + PageSize} // alike, and ends where the next begins
-		found := must(openPagemap(t, openSelf(t)).Runs([]PageRun{before}, start, start+3*PageSize))
+		// It is alike, and ends where the next begins.
+		before := mem.Run{Span: mem.Span{Start: 1, End: start + PageSize}}
+		found := must(openPagemap(t, openSelf(t)).Runs([]mem.Run{before}, start, start+3*PageSize))
 		if len(found) != 2 || found[0] != before || found[1].Start != before.End {
 			t.Errorf("%+v", found)
 		}
@@ -321,12 +323,12 @@ func TestPagemapRanges(t *testing.T) {
 	})
 
 	t.Run("too many runs", func(t *testing.T) {
-		var to []PageRun
+		var to []mem.Run
 		add := appendClipped(&to, 0, 1<<40)
 		for i := range uint64(maxRuns) {
-			tracertest.NoError(t, add(PageRun{Start: i << 12, End: i<<12 + 4096}))
+			tracertest.NoError(t, add(mem.Run{Span: mem.Span{Start: i << 12, End: i<<12 + 4096}}))
 		}
-		err := add(PageRun{Start: 1 << 39, End: 1<<39 + 4096})
+		err := add(mem.Run{Span: mem.Span{Start: 1 << 39, End: 1<<39 + 4096}})
 		if !errors.Is(err, ErrTooManyRuns) || len(to) != maxRuns {
 			t.Errorf("%v, %d runs", err, len(to))
 		}

@@ -5,25 +5,9 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/mem"
 )
-
-// A PageRun is a range of pages that hold memory and are alike.
-type PageRun struct {
-	// Start and End bound the addresses, End excluded.
-	Start, End uint64
-
-	// Swapped out; otherwise in memory.
-	Swapped bool
-
-	// File: pages of a file or shared memory, not private to the process.
-	File bool
-
-	// Huge: each page is mapped as one huge page. Always false before Linux 6.7.
-	Huge bool
-}
-
-// Len is the size in bytes.
-func (r PageRun) Len() uint64 { return r.End - r.Start }
 
 // maxRuns bounds the result of one call, 24 bytes a run. That many runs cover at least 32 GiB.
 const maxRuns = 4 << 20
@@ -33,7 +17,7 @@ var ErrTooManyRuns = errors.New("too fragmented: more than 4 Mi runs of pages in
 
 // Runs appends the pages between start and end that hold memory, in address order. Adjacent pages
 // that are alike form one run; the first and the last run are cut at start and end. With an error
-// it returns the runs found before.
+// it returns the runs found before. Origin is not set, and Huge never before Linux 6.7.
 //
 // Zero pages are left out where the kernel reports them (6.7; huge zero pages 6.17), and so are
 // guard regions (6.15). Unlike the kernel's RSS, Runs includes device mappings and hugetlbfs pages.
@@ -42,7 +26,7 @@ var ErrTooManyRuns = errors.New("too fragmented: more than 4 Mi runs of pages in
 //
 // Without PAGEMAP_SCAN (Linux 6.7) Runs reads the entries of the whole range, and returns
 // ErrTooLarge for more than 64 GiB.
-func (m *Pagemap) Runs(to []PageRun, start, end uint64) ([]PageRun, error) {
+func (m *Pagemap) Runs(to []mem.Run, start, end uint64) ([]mem.Run, error) {
 	return m.find(to, start, end, query{
 		scan: func(start, end uint64, to *runMerger) error {
 			return m.scan(start, end, inPageTables|pageIsFile, to)
@@ -54,7 +38,7 @@ func (m *Pagemap) Runs(to []PageRun, start, end uint64) ([]PageRun, error) {
 // AnonymousRuns is Runs at a fifth of its cost, with File always false. Use it for mappings that
 // show by themselves whether their pages are a file's: a private anonymous mapping has no file
 // pages, a shared one has nothing else.
-func (m *Pagemap) AnonymousRuns(to []PageRun, start, end uint64) ([]PageRun, error) {
+func (m *Pagemap) AnonymousRuns(to []mem.Run, start, end uint64) ([]mem.Run, error) {
 	return m.find(to, start, end, query{
 		scan: func(start, end uint64, to *runMerger) error {
 			return m.scan(start, end, inPageTables, to)
@@ -72,7 +56,7 @@ func (m *Pagemap) AnonymousRuns(to []PageRun, start, end uint64) ([]PageRun, err
 // as a file's. A kernel with CONFIG_NO_PAGE_MAPCOUNT (6.15) reports all pages of a large folio as
 // shared if one may be. Pages outside RSS read as shared: device mappings and, without
 // PAGEMAP_SCAN, zero pages.
-func (m *Pagemap) SharedRuns(to []PageRun, start, end uint64) ([]PageRun, error) {
+func (m *Pagemap) SharedRuns(to []mem.Run, start, end uint64) ([]mem.Run, error) {
 	return m.find(to, start, end, query{scan: m.scanShared, decode: decodeShared})
 }
 
@@ -83,7 +67,7 @@ type query struct {
 }
 
 // find appends the runs between start and end that answer a query.
-func (m *Pagemap) find(to []PageRun, start, end uint64, q query) ([]PageRun, error) {
+func (m *Pagemap) find(to []mem.Run, start, end uint64, q query) ([]mem.Run, error) {
 	first, last := wholePages(start, end)
 	merger := &runMerger{each: appendClipped(&to, start, end)}
 
@@ -112,9 +96,9 @@ func wholePages(start, end uint64) (first, limit uint64) {
 }
 
 // appendClipped returns a function that appends the part of a run between start and end.
-func appendClipped(to *[]PageRun, start, end uint64) func(PageRun) error {
+func appendClipped(to *[]mem.Run, start, end uint64) func(mem.Run) error {
 	limit := len(*to) + maxRuns
-	return func(r PageRun) error {
+	return func(r mem.Run) error {
 		r.Start, r.End = max(r.Start, start), min(r.End, end)
 		switch {
 		case r.Start >= r.End: // start and end lie within one page, with nothing between them
@@ -129,12 +113,12 @@ func appendClipped(to *[]PageRun, start, end uint64) func(PageRun) error {
 
 // A runMerger merges adjacent runs that are alike.
 type runMerger struct {
-	last PageRun // may still grow; zero: none
-	each func(PageRun) error
+	last mem.Run // may still grow; zero: none
+	each func(mem.Run) error
 }
 
 // add adds the next run in address order.
-func (g *runMerger) add(r PageRun) error {
+func (g *runMerger) add(r mem.Run) error {
 	alike := r.Swapped == g.last.Swapped && r.File == g.last.File && r.Huge == g.last.Huge
 	if alike && r.Start == g.last.End {
 		g.last.End = r.End
@@ -149,7 +133,7 @@ func (g *runMerger) add(r PageRun) error {
 // flush passes the last run on.
 func (g *runMerger) flush() error {
 	last := g.last
-	g.last = PageRun{}
+	g.last = mem.Run{}
 	if last.Len() == 0 {
 		return nil
 	}
@@ -177,11 +161,11 @@ func (m *Pagemap) scanShared(start, end uint64, to *runMerger) error {
 type sharedReader struct {
 	pagemap *Pagemap
 	merger  *runMerger
-	pending []PageRun // to be read
+	pending []mem.Run // to be read
 }
 
 // add adds the next run in address order.
-func (s *sharedReader) add(r PageRun) error {
+func (s *sharedReader) add(r mem.Run) error {
 	if n := len(s.pending); n > 0 {
 		gap, span := r.Start-s.pending[n-1].End, r.End-s.pending[0].Start
 		if gap > maxGapPages*PageSize || span > maxEntries*PageSize {
@@ -222,7 +206,7 @@ func (s *sharedReader) flush() error {
 }
 
 // merge adds the shared pages of a run. entries covers the addresses from start to limit.
-func (s *sharedReader) merge(r PageRun, start, limit uint64, entries []byte) error {
+func (s *sharedReader) merge(r mem.Run, start, limit uint64, entries []byte) error {
 	for a := r.Start; a < min(r.End, limit); a += PageSize {
 		entry := binary.LittleEndian.Uint64(entries[(a-start)/PageSize*entrySize:])
 		page, ok := decodeShared(entry)

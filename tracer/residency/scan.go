@@ -38,8 +38,7 @@ type pageScan struct {
 	// scanned.
 	truncated bool
 
-	pending pendingSpan       // to be scanned by the next query
-	found   []process.PageRun // by the current query
+	pending pendingSpan // to be scanned by the next query
 }
 
 // A pendingSpan covers one or more mappings, all of files or none.
@@ -166,28 +165,22 @@ func (s *pageScan) flush() error {
 	if pending.file {
 		query = s.pagemap.Runs
 	}
-	var err error
-	s.found, err = query(s.found[:0], pending.Start, pending.End)
+	runs, err := query(s.runs, pending.Start, pending.End)
 	if err != nil && !errors.Is(err, process.ErrTooManyRuns) {
 		return err
 	}
 
-	if room := MaxRuns - len(s.runs); err != nil || len(s.found) > room {
+	before := len(s.runs)
+	s.runs = runs[:min(MaxRuns, len(runs))]
+	if err != nil || len(runs) > MaxRuns {
 		s.truncated = true
-		s.found = s.found[:min(room, len(s.found))]
-		if len(s.found) == 0 {
+		if len(s.runs) == before {
 			return nil
 		}
-		pending.End = s.found[len(s.found)-1].End
+		pending.End = s.runs[len(s.runs)-1].End
 	}
 
 	s.scanned = append(s.scanned, pending.Span)
-	for _, r := range s.found {
-		s.runs = append(s.runs, mem.Run{
-			Span:    mem.Span{Start: r.Start, End: r.End},
-			Swapped: r.Swapped, File: r.File, Huge: r.Huge,
-		})
-	}
 	return nil
 }
 
@@ -214,7 +207,7 @@ func (t *Tracker) findShared(s *pageScan) error {
 		wanted = wanted.Intersect(t.inherited)
 	}
 
-	var found []process.PageRun
+	var found []mem.Run
 	for i := 0; i < len(wanted); {
 		query := wanted[i]
 		for i++; i < len(wanted) && wanted[i].Start-query.End <= mergeGapBytes; i++ {
@@ -231,7 +224,7 @@ func (t *Tracker) findShared(s *pageScan) error {
 
 	spans := make([]mem.Span, len(found))
 	for i, r := range found {
-		spans[i] = mem.Span{Start: r.Start, End: r.End}
+		spans[i] = r.Span
 	}
 	s.shared = mem.MergeSpans(spans).Intersect(wanted)
 	return nil

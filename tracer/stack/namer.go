@@ -10,7 +10,6 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/shim"
-	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -38,12 +37,11 @@ const maxOpenFiles = 512
 // the last that was needed stays.
 const maxSymbolBytes = 64 << 20
 
-// A mappedFile is an open file. Both fields are nil if the file cannot be opened, or is damaged.
+// A mappedFile is a file that was opened.
 type mappedFile struct {
-	file    *hostile.File
-	symbols *symbol.File
-	seen    int    // the last generation of the mappings that has it
-	used    uint64 // when it was last needed, in uses
+	symbols *symbol.File // nil: the file cannot be opened, or is damaged
+	seen    int          // the last generation of the mappings that has it
+	used    uint64       // when it was last needed, in uses
 }
 
 // NewNamer returns a Namer without mappings. It leaves the native frames of the Python interpreter
@@ -222,7 +220,7 @@ func (n *Namer) nameOf(f *mappedFile, virtual uint64) (name string, ok bool) {
 	name, ok = f.symbols.Name(virtual)
 	n.symbolBytes += f.symbols.TableBytes() - before
 	for n.symbolBytes > maxSymbolBytes {
-		if !n.closeOldest(func(other *mappedFile) bool { return other != f && other.tableBytes() > 0 }) {
+		if !n.closeOldest(func(other *mappedFile) bool { return other != f && other.symbols.TableBytes() > 0 }) {
 			break
 		}
 	}
@@ -270,10 +268,7 @@ func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
 		return f
 	}
 	path := strings.TrimSuffix(m.Path, " (deleted)")
-	f.file = file
-	if f.symbols, err = n.debugFiles.New(file, path, n.root); err != nil {
-		_ = f.close() // it was only read
-	}
+	f.symbols, _ = n.debugFiles.New(file, path, n.root)
 	return f
 }
 
@@ -297,34 +292,16 @@ func (n *Namer) closeOldest(may func(*mappedFile) bool) bool {
 // closeFile closes a file, which is opened again if a stack leads through it while it is mapped.
 func (n *Namer) closeFile(id process.FileID) {
 	f := n.files[id]
-	n.symbolBytes -= f.tableBytes()
-	_ = f.close() // it was only read
+	n.symbolBytes -= f.symbols.TableBytes()
+	_ = f.symbols.Close() // it was only read
 	delete(n.files, id)
 }
 
 func (n *Namer) close() error {
 	var errs []error
 	for _, f := range n.files {
-		errs = append(errs, f.close())
-	}
-	return errors.Join(errs...)
-}
-
-func (f *mappedFile) close() error {
-	var errs []error
-	if f.symbols != nil {
 		errs = append(errs, f.symbols.Close())
+		f.symbols = nil
 	}
-	if f.file != nil {
-		errs = append(errs, f.file.Close())
-	}
-	f.file, f.symbols = nil, nil
 	return errors.Join(errs...)
-}
-
-func (f *mappedFile) tableBytes() int {
-	if f.symbols == nil {
-		return 0
-	}
-	return f.symbols.TableBytes()
 }

@@ -31,8 +31,9 @@ import (
 // goroutine at a time.
 type File struct {
 	image     *image
-	debug     *debugFile // nil: none found, none needed, or not sought yet
-	findDebug func()     // nil: none is needed
+	opened    *hostile.File // by New; nil: the caller's
+	debug     *debugFile    // nil: none found, none needed, or not sought yet
+	findDebug func()        // nil: none is needed
 
 	functions, variables namedSymbols
 	problems             []error
@@ -48,8 +49,7 @@ type namedSymbols struct {
 
 // New reads the headers of f, a 64-bit little-endian ELF executable or shared
 // object. Its symbols are read, and its debug file is sought, by the first call
-// to Name, Size or Variable. f stays the caller's and has to stay open for as long as the
-// File is used.
+// to Name, Size or Variable. f belongs to the File, which closes it; an error closes it, too.
 //
 // path is where the process sees the file; with a .gnu_debuglink it leads to
 // the debug file. root is the process's root directory. It is used later, when
@@ -63,9 +63,11 @@ type namedSymbols struct {
 func (d *DebugFiles) New(f *hostile.File, path, root string) (*File, error) {
 	file, err := Open(f, path)
 	if err != nil {
+		_ = f.Close() // it was only read
 		return nil, err
 	}
 
+	file.opened = f
 	if file.image.symtab.size() == 0 {
 		file.findDebug = func() { d.find(file, path, root) }
 	}
@@ -73,7 +75,8 @@ func (d *DebugFiles) New(f *hostile.File, path, root string) (*File, error) {
 	return file, nil
 }
 
-// Open is DebugFiles.New without the search for a debug file.
+// Open is DebugFiles.New without the search for a debug file. f stays the caller's, and has to stay
+// open for as long as the File is used.
 func Open(f *hostile.File, path string) (*File, error) {
 	file, err := newFile(f, f.Size())
 	if err != nil {
@@ -95,13 +98,21 @@ func newFile(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// Close closes the debug file, if one was opened, but not the file that was
-// given to New. Name must not be called afterwards.
+// Close closes the file that was given to New, and the debug file if one was opened. Name must not
+// be called afterwards. A nil File is closed.
 func (f *File) Close() error {
-	if f.debug == nil {
+	if f == nil {
 		return nil
 	}
-	return f.debug.Close()
+
+	var errs []error
+	if f.opened != nil {
+		errs = append(errs, f.opened.Close())
+	}
+	if f.debug != nil {
+		errs = append(errs, f.debug.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // BuildID returns the GNU build ID in lower-case hexadecimal, or "" if the file has none. The file
@@ -232,8 +243,14 @@ func (f *File) Size(vaddr uint64) uint64 {
 	return f.functions.symbols[i].size()
 }
 
-// TableBytes is the memory of the symbol tables and of the names that were read, in bytes.
-func (f *File) TableBytes() int { return f.functions.bytes() + f.variables.bytes() }
+// TableBytes is the memory of the symbol tables and of the names that were read, in bytes. A nil
+// File has none.
+func (f *File) TableBytes() int {
+	if f == nil {
+		return 0
+	}
+	return f.functions.bytes() + f.variables.bytes()
+}
 
 func (s *namedSymbols) bytes() int {
 	const symbolBytes = int(unsafe.Sizeof(symbol{}))

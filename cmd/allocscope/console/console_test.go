@@ -13,7 +13,6 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/record"
-	"github.com/allocscope/allocscope/tracer"
 )
 
 func TestStatusLine(t *testing.T) {
@@ -103,7 +102,7 @@ func testPlainStatus(t *testing.T) {
 		sample := growth.Sample{Elapsed: time.Duration(second) * time.Second, RSS: 1 << 30}
 		s.Show(record.Progress{
 			Sample: sample, Latest: snapshot, Overhead: overhead, End: 5 * time.Minute,
-			Events: tracer.Events{Allocations: uint64(second) * 1500, Frees: uint64(second) * 500},
+			Events: growth.Events{Allocations: uint64(second) * 1500, Frees: uint64(second) * 500},
 			Losses: []growth.Loss{
 				{Count: 2}, {Count: 5}, {Kind: growth.LossSiteStacks, Count: 9},
 			},

@@ -8,8 +8,8 @@ import (
 
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/record"
-	"github.com/allocscope/allocscope/tracer"
 )
 
 // plainPeriod is the time between two status lines where there is no terminal.
@@ -22,7 +22,7 @@ type EventRate struct {
 }
 
 // Update returns the events a second since the last call; 0 where no time has passed.
-func (r *EventRate) Update(elapsed time.Duration, events tracer.Events) float64 {
+func (r *EventRate) Update(elapsed time.Duration, events growth.Events) float64 {
 	before := *r
 	*r = EventRate{elapsed, events.Total()}
 

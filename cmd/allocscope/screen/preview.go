@@ -287,18 +287,11 @@ type stackGain struct {
 type gains struct {
 	all    []stackGain
 	byText map[string]int
-	byID   map[stackKey]int
-}
-
-type stackKey struct {
-	id   uint64
-	pid  int
-	kind growth.Kind
+	byID   map[growth.Key]int
 }
 
 func (g *gains) of(h *growth.Holding) *stackGain {
-	key := stackKey{h.Stack.ID, h.Stack.PID, h.Kind}
-	i, ok := g.byID[key]
+	i, ok := g.byID[h.Key()]
 	if !ok {
 		text := profile.StackText(h.Stack)
 		reading := string(h.Kind) + "\n" + strings.Join(text, "\n")
@@ -307,14 +300,14 @@ func (g *gains) of(h *growth.Holding) *stackGain {
 			g.byText[reading] = i
 			g.all = append(g.all, stackGain{stack: h.Stack, kind: h.Kind, text: text})
 		}
-		g.byID[key] = i
+		g.byID[h.Key()] = i
 	}
 	return &g.all[i]
 }
 
 // stacksOf returns the stacks that come first in any order of the screen.
 func stacksOf(pair conclude.Pair, rules *component.Rules) []Stack {
-	g := gains{byText: make(map[string]int), byID: make(map[stackKey]int)}
+	g := gains{byText: make(map[string]int), byID: make(map[growth.Key]int)}
 	for i := range pair.End.Holdings {
 		if h := &pair.End.Holdings[i]; h.InuseBytes != 0 {
 			gain := g.of(h)

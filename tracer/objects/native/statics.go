@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
@@ -28,8 +27,8 @@ const (
 type Statics struct {
 	process    *process.Process
 	debugFiles *symbol.DebugFiles
-	variables  []variables // sorted, disjoint
-	files      map[process.FileID]*openFile
+	variables  []variables                     // sorted, disjoint
+	files      map[process.FileID]*symbol.File // that were opened; nil: one cannot be
 	steps      int
 	runtime    string // whose references cannot be read; empty: none
 }
@@ -56,7 +55,7 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 		bias uint64
 	}
 	s := &Statics{
-		process: p, debugFiles: symbol.NewDebugFiles(), files: make(map[process.FileID]*openFile),
+		process: p, debugFiles: symbol.NewDebugFiles(), files: make(map[process.FileID]*symbol.File),
 	}
 	headers := make(map[process.FileID]*header)
 	seen := make(map[place]bool)
@@ -199,8 +198,8 @@ func (s *Statics) Find(address uint64) (file, symbol string, offset uint64, ok b
 
 	file, virtual := v.mapping.Path, address-v.bias
 	f := s.open(v.mapping)
-	if f.symbols != nil {
-		symbol, offset, _ = f.symbols.Variable(virtual)
+	if f != nil {
+		symbol, offset, _ = f.Variable(virtual)
 	}
 	s.limit(f)
 	if symbol == "" {
@@ -222,57 +221,42 @@ func (s *Statics) Constant(m process.Mapping, address uint64) string {
 	v := s.variables[i]
 	f := s.open(v.mapping)
 	defer s.limit(f)
-	if f.symbols == nil {
+	if f == nil {
 		return ""
 	}
 
-	name, _, _ := f.symbols.Variable(address - v.bias)
+	name, _, _ := f.Variable(address - v.bias)
 	return name
 }
 
-// An openFile is a file with its symbols; both are nil if it cannot be opened.
-type openFile struct {
-	file    *hostile.File
-	symbols *symbol.File
-}
-
-// open opens the file of a mapping, unless it is open.
-func (s *Statics) open(m process.Mapping) *openFile {
+// open opens the file of a mapping, unless it is open; nil: it cannot be opened.
+func (s *Statics) open(m process.Mapping) *symbol.File {
 	f, ok := s.files[m.File()]
 	if ok {
 		return f
 	}
 
-	f = &openFile{}
+	if file, err := s.process.OpenMapped(m); err == nil {
+		path := strings.TrimSuffix(m.Path, " (deleted)")
+		f, _ = s.debugFiles.New(file, path, s.process.HoldRoot())
+	}
 	s.files[m.File()] = f
-	file, err := s.process.OpenMapped(m)
-	if err != nil {
-		return f
-	}
-	f.file = file
-	path := strings.TrimSuffix(m.Path, " (deleted)")
-	if f.symbols, err = s.debugFiles.New(file, path, s.process.HoldRoot()); err != nil {
-		_ = f.close() // it was only read
-	}
-
 	return f
 }
 
 // limit closes the other files if they are too many, or their tables too large.
-func (s *Statics) limit(used *openFile) {
+func (s *Statics) limit(used *symbol.File) {
 	sum := 0
 	for _, f := range s.files {
-		if f.symbols != nil {
-			sum += f.symbols.TableBytes()
-		}
+		sum += f.TableBytes()
 	}
 
 	if sum <= maxSymbolBytes && len(s.files) <= maxOpenFiles {
 		return
 	}
 	for id, f := range s.files {
-		if f != used {
-			_ = f.close() // it was only read
+		if f == nil || f != used {
+			_ = f.Close() // it was only read
 			delete(s.files, id)
 		}
 	}
@@ -282,20 +266,8 @@ func (s *Statics) limit(used *openFile) {
 func (s *Statics) Close() error {
 	var errs []error
 	for _, f := range s.files {
-		errs = append(errs, f.close())
+		errs = append(errs, f.Close())
 	}
 	clear(s.files)
-	return errors.Join(errs...)
-}
-
-func (f *openFile) close() error {
-	var errs []error
-	if f.symbols != nil {
-		errs = append(errs, f.symbols.Close())
-	}
-	if f.file != nil {
-		errs = append(errs, f.file.Close())
-	}
-	f.file, f.symbols = nil, nil
 	return errors.Join(errs...)
 }

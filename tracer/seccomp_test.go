@@ -121,11 +121,13 @@ func testSeccompLater(t *testing.T) {
 
 func testSeccompTensors(t *testing.T) {
 	t.Parallel()
+	command := refuseReturns(t, python)
+	command.Args = append(command.Args, tracertest.Source("tensors.py"))
+	h := tensorHolder{gpuProgram{startCommand(t, command), t}}
 	for _, way := range tensorWays {
 		t.Run(fmt.Sprint(way), func(t *testing.T) {
-			command := refuseReturns(t, python)
-			command.Args = append(command.Args, tracertest.Source("tensors.py"))
-			h := tensorHolder{gpuProgram{startCommand(t, command), t}}
+			h.t = t
+			h.Do("age")
 			s := openUnsafe(t, tracer.Options{
 				PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources,
 			})

@@ -60,8 +60,13 @@ func open(t testing.TB, options tracer.Options) *tracer.Session {
 	return s
 }
 
-// exact are the options of a trace that takes every object.
-var exact = tracer.Options{Interval: 1}
+// exact are the options of a trace that takes every object, and exactHeap of one with source heap
+// alone. To verify the programs of the other sources takes the kernel half of a session's CPU time.
+var (
+	exact     = tracer.Options{Interval: 1}
+	exactHeap = tracer.Options{Interval: 1, Sources: heapAlone}
+	heapAlone = []string{"heap"}
+)
 
 // openOn opens a trace of a program.
 func openOn[Program interface{ PID() int }](

@@ -34,13 +34,21 @@ func TestTensorCalls(t *testing.T) {
 	})
 }
 
+// ofCalls are the sources that probe the functions which both may be called for: see exactHeap.
+var ofCalls = []string{"heap", "tensor"}
+
+func openCalls(t *testing.T, h tensorHolder, mode probe.Mode) *tracer.Session {
+	t.Helper()
+	return open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode, Sources: ofCalls})
+}
+
 // The kernel follows the returns of all processes that come to a place with a session's probe. Two
 // ranks of a job both do.
 func testTensorCallsExceptionReachesProgram(t *testing.T, h tensorHolder) {
 	other := startTensors(t)
 	for i, mode := range modes { // beside a trace in the next one
-		beside := open(t, tracer.Options{PID: other.PID(), Interval: 1, Mode: modes[(i+1)%len(modes)]})
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		beside := openCalls(t, other, modes[(i+1)%len(modes)])
+		s := openCalls(t, h, mode)
 		h.Do("fail 10")
 		other.Do("keep 20 3000", "fail 10")
 		must(t, errors.Join(s.Close(), beside.Close()))
@@ -69,7 +77,9 @@ func testTensorCallsAllocatorServesTensors(t *testing.T) {
 func testTensorCallsUnsampledTensorHeap(t *testing.T, h tensorHolder) {
 	for _, mode := range modes {
 		h.Do("forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 9000, Mode: mode})
+		s := open(t, tracer.Options{
+			PID: h.PID(), Interval: 9000, Mode: mode, Sources: ofCalls,
+		})
 
 		h.Do("age", "keep 4000 3000")
 		held := ofTensors(snapshot(t, s))
@@ -88,7 +98,7 @@ func testTensorCallsHeapTensorsDo(t *testing.T, h tensorHolder) {
 	ofTensor := fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", line)
 	for _, mode := range modes {
 		h.Do("age", "forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := openCalls(t, h, mode)
 
 		must(t, tracer.Probing(s).SetIntervals(1, 0))
 
@@ -142,7 +152,7 @@ func testTensorCallsTensorProbesOpen(t *testing.T, h tensorHolder) {
 	line := lineWith(t, "tensors.py", "keeps")
 	for _, mode := range modes {
 		h.Do("age", "forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := openCalls(t, h, mode)
 
 		var want, got int64
 		during(func() {
@@ -176,7 +186,7 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	h := startTensors(t, "late")
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := openCalls(t, h, mode)
 
 		h.Do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorFunctions(s)) > 0 })
@@ -203,7 +213,7 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 func testTensorCallsCallWayEnd(t *testing.T, h tensorHolder) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.Do("age", "forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := openCalls(t, h, mode)
 
 		during(func() {
 			for range 10 {

@@ -67,7 +67,7 @@ func TestRun(t *testing.T) {
 // runArguments run a command below allocscope with its result in a folder. The sources of all
 // processes are off: for each run the kernel would verify their programs.
 func runArguments(dir string, command ...string) []string {
-	return append([]string{"run", "--sources", "heap", "--output", dir, "--"}, command...)
+	return append([]string{"run", "--output", dir, "--sources", "heap", "--"}, command...)
 }
 
 // runPrepared prepares a run in a process group of its own.

@@ -35,8 +35,8 @@ type tensorCase struct {
 	test func(t *testing.T, h tensorHolder)
 }
 
-// withOneProgram runs tests with one program, one after the other. What another has left there is
-// older than a test's trace.
+// withOneProgram runs tests with one program, one after the other. The memory that one leaves is
+// older than the trace of the next.
 func withOneProgram(t *testing.T, cases []tensorCase) {
 	t.Helper()
 	h := startTensors(t)

@@ -151,7 +151,7 @@ func testLaunchPrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, "the programs wait until they are traced", func() bool {
-				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...), exactHeap)
+				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...), exact)
 				var truth []string
 				if c.forks > 0 {
 					truth = target.Await("forked")
@@ -180,7 +180,7 @@ func testLaunchTogether(t *testing.T) {
 
 	command := strings.Repeat(tracertest.Build(t, "launched.c")+" leak & ", ranks) + "wait; echo all"
 	eventually(t, "the programs wait until they are traced", func() bool {
-		s, _ := launch(t, exec.Command("/bin/sh", "-c", command), exactHeap, "all")
+		s, _ := launch(t, exec.Command("/bin/sh", "-c", command), exact, "all")
 		s.Follow()
 		return areFromStart(s, 1+ranks, 0)
 	})
@@ -252,7 +252,7 @@ func testLaunchEnded(t *testing.T) {
 	eventually(t, "the programs wait until they are traced", func() bool {
 		s, target := launch(t, exec.Command("/bin/sh", "-c", program+
 			" leak </dev/null; /bin/true; /bin/true; /bin/true; echo waiting; read line"),
-			exactHeap)
+			exact)
 		truth := target.Await("waiting")
 		s.Follow()
 		if !areFromStart(s, 5, 0) {
@@ -345,7 +345,7 @@ func testLaunchMusl(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s(apt-get install musl-tools)", build, err, out)
 	}
-	s, target := launch(t, exec.Command(program, "leak"), exactHeap)
+	s, target := launch(t, exec.Command(program, "leak"), exact)
 	truth := target.Await("done")
 	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
@@ -385,7 +385,7 @@ func testLaunchLate(t *testing.T) {
 func testLaunchUnusable(t *testing.T) {
 	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
 	command := preloading(library, exec.Command(tracertest.Build(t, "launched.c"), "leak"))
-	s, target := launch(t, command, exactHeap)
+	s, target := launch(t, command, exact)
 	truth := target.Await("done")
 	if heap := sourceOf(t, s, "heap"); !heap.Attached {
 		t.Errorf("source heap: %+v", heap)
@@ -427,8 +427,8 @@ func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Mod
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
 	s, target := launch(t, exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
-		fmt.Sprint(objects), fmt.Sprint(size), "1"), exactHeap, "ready")
-	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10, Sources: heapAlone})
+		fmt.Sprint(objects), fmt.Sprint(size), "1"), exact, "ready")
+	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10})
 	order(target, "go")
 	for _, session := range []*tracer.Session{s, beside} {
 		mustHoldIn(t, heldBelowShim(snapshot(t, session)), "leak_here", objects, objects*size)
@@ -440,7 +440,7 @@ func testLaunchBeside(t *testing.T) {
 func testLaunchInterval(t *testing.T) {
 	const budget = 0.01
 	s, target := launch(t, exec.Command(tracertest.Build(t, "paced_leak.c"), "work", "65536", "20e6"),
-		tracer.Options{Overhead: budget, Sources: heapAlone}, "ready")
+		tracer.Options{Overhead: budget}, "ready")
 	var rounds, leaked int64
 	var seconds, cpu float64
 	scan(t, target.Do("10")[0], "rounds %d seconds %g cpu %g leaked %d",
@@ -468,7 +468,7 @@ func testLaunchInterval(t *testing.T) {
 // The number of markers shows the interval, also to a program that is running.
 func testLaunchMarkers(t *testing.T) {
 	s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c"), "leak"),
-		tracer.Options{Interval: 512 << 10, Sources: heapAlone}, "done")
+		tracer.Options{Interval: 512 << 10}, "done")
 	for _, interval := range []uint64{512 << 10, 32 << 20, 4 << 10, 1, 1 << 30, 0} {
 		must(t, tracer.Probing(s).SetIntervals(interval, 0))
 		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")

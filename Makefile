@@ -19,9 +19,11 @@ COMMIT_TIME := $(if $(COMMIT_SECONDS),$(shell date -u -d @$(COMMIT_SECONDS) +%Y-
 GO_BUILD_FLAGS := -trimpath -ldflags "-X main.version=$(VERSION) -X main.commit=$(COMMIT) \
 	-X main.commitTime=$(COMMIT_TIME)"
 
-# ROOT_GO runs a command with root's rights, and with this user's Go and its caches.
-ROOT_GO := $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" \
-	"GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)"
+# ROOT_GO runs a command with root's rights, and with this user's Go and its caches. TARGETS is a
+# folder that keeps the programs which tests build.
+ROOT_GO = $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" \
+	"GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
+	$(if $(TARGETS),"ALLOCSCOPE_TARGETS=$(TARGETS)")
 
 # What compiles for the other architecture.
 ifeq ($(shell uname -m),aarch64)
@@ -122,9 +124,11 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 	@touch $@
 
 # Tests wait for programs most of the time, so that more of them run than there are cores. Those of
-# package tracer take longest, one after the other: they run as four parts. Linking without DWARF
-# (-w) takes half as long.
-GO_TEST := $(ROOT_GO) $(GO) test -vet=off -ldflags=-w -count=1 -parallel 12 -timeout 30m
+# package tracer take longest, one after the other: they run as four parts of one program. Linking
+# without DWARF (-w) takes half as long.
+TEST_BUILD := -vet=off -ldflags=-w
+GO_TEST = $(ROOT_GO) $(GO) test $(TEST_BUILD) -count=1 -parallel 12 -timeout 30m
+TRACER_TEST = cd tracer && $(ROOT_GO) ../bin/tracer.test -test.parallel 12 -test.timeout 30m
 TRACER_PARTS := test-tracer-A-F test-tracer-G-L test-tracer-M-R test-tracer-S-Z
 # While a test swaps, the kernel may swap any process: such tests run before all others.
 SWAP := ^TestSwapped
@@ -139,18 +143,22 @@ quick: ## Format, vet, lint, and test growth, export and fleet, a minute; any us
 	$(GO) run ./test/lint
 	$(GO) test -short -vet=off -ldflags=-w -p 4 ./growth/... ./export/... ./fleet/...
 
-# Setting up interpreters takes minutes, once. A test that needs one waits for it.
+# Setting up interpreters takes minutes, once. A test that needs one waits for it. All tests of a run
+# share the programs that they build.
 .PHONY: test
 test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo for root
 	@.ci/packages $(TEST_PACKAGES)
 	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 &
 	npm --prefix $(WEB) test
-	$(GO_TEST) -run '$(SWAP)' ./tracer ./tracer/process
-	@$(MAKE) --no-print-directory -k -j5 -O $(TRACER_PARTS) test-others
+	$(GO) test -c $(TEST_BUILD) -o bin/tracer.test ./tracer
+	$(TRACER_TEST) -test.run '$(SWAP)'
+	$(GO_TEST) -run '$(SWAP)' ./tracer/process
+	@targets=$$(mktemp -d); trap '$(SUDO) rm -rf "$$targets"' EXIT; \
+	$(MAKE) --no-print-directory -k -j5 -O "TARGETS=$$targets" $(TRACER_PARTS) test-others
 
 .PHONY: $(TRACER_PARTS) test-others
 $(TRACER_PARTS): test-tracer-%:
-	$(GO_TEST) -run '^Test[$*]' -skip '$(SWAP)' ./tracer
+	$(TRACER_TEST) -test.run '^Test[$*]' -test.skip '$(SWAP)' && times
 
 test-others:
 	$(GO_TEST) -p 3 -skip '$(SWAP)' $$($(GO) list ./... | grep -v '/tracer$$')

@@ -79,7 +79,9 @@ func testContainerTargetContainer(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
 		program := tracertest.Build(t, "leak.c", "-pthread")
 		target, pid := startContained(t, program, "--mount", "--pid", "--ipc", "--uts")
-		s := mustCountLeak(t, target, tracer.Options{PID: pid, Interval: 1, Mode: mode})
+		s := mustCountLeak(t, target, tracer.Options{
+			PID: pid, Interval: 1, Mode: mode, Sources: heapAlone,
+		})
 		mustLoseNothing(t, s)
 		mustProbeIn(t, s, "libc.so.6", "malloc", "free")
 	})
@@ -183,7 +185,9 @@ func testContainerOtherProcessesInside(t *testing.T) {
 			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
 		}
 
-		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		s := mustCountLeak(t, target, tracer.Options{
+			PID: target.PID(), Interval: 1, Mode: mode, Sources: heapAlone,
+		})
 		mustLoseNothing(t, s)
 	}
 

@@ -57,7 +57,8 @@ func testHeapCLibraryFunctions(t *testing.T) {
 func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) growth.Events {
 	t.Helper()
 	command := preloading(preload, exec.Command(tracertest.Build(t, "semantics.c", "-pthread")))
-	target, s := openOn(t, startCommand(t, command), tracer.Options{Interval: 1, Mode: mode})
+	target, s := openOn(t, startCommand(t, command),
+		tracer.Options{Interval: 1, Mode: mode, Sources: heapAlone})
 	return mustHoldSemantics(t, target, s)
 }
 
@@ -88,7 +89,7 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
 				target := start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
 					fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-				options := tracer.Options{PID: target.PID(), Interval: 1}
+				options := tracer.Options{PID: target.PID(), Interval: 1, Sources: heapAlone}
 				s := mustLeak(t, target, options, int64(objects), int64(size))
 				if events := mustLoseNothing(t, s); events.Allocations < uint64(objects*101) {
 					t.Errorf("%d allocations seen of %d", events.Allocations, objects*101)
@@ -106,7 +107,7 @@ func testHeapSampledLeakWithin(t *testing.T) {
 	for range 4 {
 		target, s := openOn(t, start(t, tracertest.Build(t, "leak.c", "-pthread"), "1",
 			fmt.Sprint(sampledObjects), fmt.Sprint(sampledSize), "0"),
-			tracer.Options{Interval: sampledInterval})
+			tracer.Options{Interval: sampledInterval, Sources: heapAlone})
 		off = append(off, leakErrors(t, target, s, "go", 5)...)
 		target.Hangup()
 	}
@@ -166,7 +167,9 @@ func testHeapLeftCall(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
 		target := start(t, tracertest.Build(t, "jumps.c", "-rdynamic"))
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		s := open(t, tracer.Options{
+			PID: target.PID(), Interval: 1, Mode: mode, Sources: heapAlone,
+		})
 
 		truth := target.Do("go")
 		var objects, bytes int64
@@ -228,7 +231,9 @@ func testKernelHeapPreloadedAllocatorReplaces(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
 		program := tracertest.Build(t, "leak.c", "-pthread")
 		target := startCommand(t, preloading(preload, exec.Command(program, leakArguments...)))
-		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		s := mustCountLeak(t, target, tracer.Options{
+			PID: target.PID(), Interval: 1, Mode: mode, Sources: heapAlone,
+		})
 		const calls = leaks * (1 + leakChurn)
 		// The C library allocates a little for the thread.
 		if n := mustLoseNothing(t, s).Allocations; n < calls || n > calls+10 {
@@ -261,7 +266,8 @@ func testKernelHeapStaticProgram(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", "-pthread", flag)
 			target := start(t, program, leakArguments...)
-			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1})
+			s := mustCountLeak(t, target,
+				tracer.Options{PID: target.PID(), Interval: 1, Sources: heapAlone})
 			mustProbeIn(t, s, program, "malloc", "free")
 			mustLoseNothing(t, s)
 		})
@@ -413,7 +419,7 @@ func buildAllocators(t *testing.T, source string, flags ...string) string {
 func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options) {
 	t.Helper()
 	target := startCommand(t, command)
-	options.PID, options.Interval = target.PID(), 1
+	options.PID, options.Interval, options.Sources = target.PID(), 1, heapAlone
 	s := open(t, options)
 
 	truth := target.Do("go")

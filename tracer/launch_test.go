@@ -121,7 +121,7 @@ func testLaunchLeak(t *testing.T) {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), fmt.Sprint(threads),
 				fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-			s, target := launch(t, preloading(allocator, command), exact, "ready")
+			s, target := launch(t, preloading(allocator, command), exactHeap, "ready")
 			order(target, "go")
 			mustHoldIn(t, heldBelowShim(snapshot(t, s)), "leak_here", objects, objects*size)
 			events := mustLoseStacksAlone(t, s)

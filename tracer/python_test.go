@@ -54,7 +54,7 @@ func testPythonFramesInterpreter(t *testing.T) {
 	for _, python := range pythons {
 		t.Run(python.Name, func(t *testing.T) {
 			skipMissing(t, python)
-			target, s := openOn(t, startCommand(t, frames(t, python.Command...)), exact)
+			target, s := openOn(t, startCommand(t, frames(t, python.Command...)), exactHeap)
 			if !strings.HasPrefix(python.Name, "free-threaded") {
 				mustAgreeWithInterpreter(t, target, s)
 				return
@@ -89,7 +89,7 @@ func testPythonFramesUnusual(t *testing.T) {
 	for _, python := range unusual(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			skipMissing(t, python)
-			target, s := openOn(t, startCases(t, python.Command, someCases...), exact)
+			target, s := openOn(t, startCases(t, python.Command, someCases...), exactHeap)
 			mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 		})
 	}
@@ -104,7 +104,7 @@ func testPythonFramesGreenlets(t *testing.T) {
 			continue
 		}
 		skipMissing(t, python)
-		target, s := openOn(t, startCases(t, python.Command, "in_greenlets", "in_gevent"), exact)
+		target, s := openOn(t, startCases(t, python.Command, "in_greenlets", "in_gevent"), exactHeap)
 		mustAgreeInCases(t, target, s, 8, growth.LossSiteStacks, growth.LossPythonFrames)
 	}
 }
@@ -126,7 +126,7 @@ func testPythonPyPy(t *testing.T) {
 		}
 		skipMissing(t, python)
 		words := append(python.Command, "-c", "print('ready', flush=True); input()")
-		_, s := openOn(t, startCommand(t, exec.Command(words[0], words[1:]...)), exact)
+		_, s := openOn(t, startCommand(t, exec.Command(words[0], words[1:]...)), exactHeap)
 		for _, status := range s.Sources() {
 			if status.Name == "python" && !status.Attached &&
 				strings.HasSuffix(status.Reason, "PyPy (only frames of CPython can be read)") {
@@ -175,7 +175,7 @@ func testPythonProgramLinked(t *testing.T) {
 		t.Skip("no libpython to link (apt-get install libpython3-dev)")
 	}
 	program := tracertest.Build(t, "embed.c", "-no-pie", "-rdynamic", found[0], "-lm", "-lz", "-lexpat")
-	target, s := openOn(t, startCases(t, []string{program}, someCases...), exact)
+	target, s := openOn(t, startCases(t, []string{program}, someCases...), exactHeap)
 	mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 }
 

@@ -57,7 +57,9 @@ func testKernelSeccompLives(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
 		target := startCommand(t, refuseReturns(t, tracertest.Build(t, "semantics.c", "-pthread")))
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		s := open(t, tracer.Options{
+			PID: target.PID(), Interval: 1, Mode: mode, Sources: heapAlone,
+		})
 		mustHoldSemantics(t, target, s)
 		t.Logf("%d return probes have run", counted(t, s, bpf.CountReturns))
 	})
@@ -69,7 +71,9 @@ func testKernelSeccompExact(t *testing.T) {
 		for _, source := range []string{"semantics.c", "filters.c"} {
 			t.Run(mode.String()+" "+source, func(t *testing.T) {
 				target := startCommand(t, refuseReturns(t, tracertest.Build(t, source, "-pthread")))
-				s := openUnsafe(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+				s := openUnsafe(t, tracer.Options{
+					PID: target.PID(), Interval: 1, Mode: mode, Sources: heapAlone,
+				})
 				if details := strings.Join(sourceOf(t, s, "heap").Details, "\n"); !strings.Contains(
 					details, "no return probes: "+calibrate.ErrFiltered.Error()) {
 					t.Errorf("the status does not say so:\n%s", details)
@@ -97,7 +101,7 @@ func mustHoldAllocated(t *testing.T, target *tracertest.Target, s *tracer.Sessio
 func testSeccompUnfiltered(t *testing.T) {
 	t.Parallel()
 	target := start(t, tracertest.Build(t, "filters.c", "-pthread"))
-	s := openUnsafe(t, tracer.Options{PID: target.PID(), Interval: 1})
+	s := openUnsafe(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: heapAlone})
 	mustHoldAllocated(t, target, s)
 	if counted(t, s, bpf.CountReturns) == 0 {
 		t.Error("no return probe has run")
@@ -107,7 +111,7 @@ func testSeccompUnfiltered(t *testing.T) {
 func testSeccompLater(t *testing.T) {
 	t.Parallel()
 	target := start(t, tracertest.Build(t, "filters.c", "-pthread"))
-	s := openUnsafe(t, tracer.Options{PID: target.PID(), Interval: 1})
+	s := openUnsafe(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: heapAlone})
 	closeHeap(t, s)
 	order(target, "filter")
 
@@ -121,11 +125,13 @@ func testSeccompLater(t *testing.T) {
 
 func testSeccompTensors(t *testing.T) {
 	t.Parallel()
+	command := refuseReturns(t, python)
+	command.Args = append(command.Args, tracertest.Source("tensors.py"))
+	h := tensorHolder{gpuProgram{startCommand(t, command), t}}
 	for _, way := range tensorWays {
 		t.Run(fmt.Sprint(way), func(t *testing.T) {
-			command := refuseReturns(t, python)
-			command.Args = append(command.Args, tracertest.Source("tensors.py"))
-			h := tensorHolder{gpuProgram{startCommand(t, command), t}}
+			h.t = t
+			h.Do("age")
 			s := openUnsafe(t, tracer.Options{
 				PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources,
 			})

@@ -20,26 +20,35 @@ import (
 
 // TestTensorCalls separates the calls of PyTorch's CPU allocator from calls of malloc.
 func TestTensorCalls(t *testing.T) {
-	t.Run("exception reaches the program beside other traces",
-		testTensorCallsExceptionReachesProgram)
 	t.Run("every allocator that serves tensors", testTensorCallsAllocatorServesTensors)
-	t.Run("unsampled tensor is not the heap's", testTensorCallsUnsampledTensorHeap)
-	t.Run("heap has tensors that do not count", testTensorCallsHeapTensorsDo)
-	t.Run("heap probes open and close", testTensorCallsHeapProbesOpen)
-	t.Run("tensor probes open and close", testTensorCallsTensorProbesOpen)
 	t.Run("failed tensor leaves nothing to the next call", testTensorCallsFailedTensorLeaves)
-	t.Run("call under way at the end of a burst", testTensorCallsCallWayEnd)
+
+	// PyTorch is imported once for all of these, one after the other. Bursts are not parallel.
+	withOneProgram(t, []tensorCase{
+		{"exception reaches the program beside other traces", testTensorCallsExceptionReachesProgram},
+		{"unsampled tensor is not the heap's", testTensorCallsUnsampledTensorHeap},
+		{"heap has tensors that do not count", testTensorCallsHeapTensorsDo},
+		{"heap probes open and close", testTensorCallsHeapProbesOpen},
+		{"tensor probes open and close", testTensorCallsTensorProbesOpen},
+		{"call under way at the end of a burst", testTensorCallsCallWayEnd},
+	})
+}
+
+// ofCalls are the sources that probe the functions which both may be called for: see exactHeap.
+var ofCalls = []string{"heap", "tensor"}
+
+func openCalls(t *testing.T, h tensorHolder, mode probe.Mode) *tracer.Session {
+	t.Helper()
+	return open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode, Sources: ofCalls})
 }
 
 // The kernel follows the returns of all processes that come to a place with a session's probe. Two
 // ranks of a job both do.
-func testTensorCallsExceptionReachesProgram(t *testing.T) {
-	t.Parallel()
+func testTensorCallsExceptionReachesProgram(t *testing.T, h tensorHolder) {
 	other := startTensors(t)
-	h := startTensors(t)
 	for i, mode := range modes { // beside a trace in the next one
-		beside := open(t, tracer.Options{PID: other.PID(), Interval: 1, Mode: modes[(i+1)%len(modes)]})
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		beside := openCalls(t, other, modes[(i+1)%len(modes)])
+		s := openCalls(t, h, mode)
 		h.Do("fail 10")
 		other.Do("keep 20 3000", "fail 10")
 		must(t, errors.Join(s.Close(), beside.Close()))
@@ -65,12 +74,12 @@ func testTensorCallsAllocatorServesTensors(t *testing.T) {
 	}
 }
 
-func testTensorCallsUnsampledTensorHeap(t *testing.T) {
-	t.Parallel()
-	h := startTensors(t)
+func testTensorCallsUnsampledTensorHeap(t *testing.T, h tensorHolder) {
 	for _, mode := range modes {
 		h.Do("forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 9000, Mode: mode})
+		s := open(t, tracer.Options{
+			PID: h.PID(), Interval: 9000, Mode: mode, Sources: ofCalls,
+		})
 
 		h.Do("age", "keep 4000 3000")
 		held := ofTensors(snapshot(t, s))
@@ -83,15 +92,13 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 	}
 }
 
-func testTensorCallsHeapTensorsDo(t *testing.T) {
-	t.Parallel()
+func testTensorCallsHeapTensorsDo(t *testing.T, h tensorHolder) {
 	line := lineWith(t, "tensors.py", "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
 	ofTensor := fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", line)
-	h := startTensors(t)
 	for _, mode := range modes {
 		h.Do("age", "forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := openCalls(t, h, mode)
 
 		must(t, tracer.Probing(s).SetIntervals(1, 0))
 
@@ -106,9 +113,9 @@ func testTensorCallsHeapTensorsDo(t *testing.T) {
 	}
 }
 
-// The heap's probes come and go while tensors are exact. No case of bursts is parallel.
-func testTensorCallsHeapProbesOpen(t *testing.T) {
-	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
+// The heap's probes come and go while tensors are exact.
+func testTensorCallsHeapProbesOpen(t *testing.T, h tensorHolder) {
+	eachWay(t, h, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
 			return // there is nothing to open
 		}
@@ -140,13 +147,12 @@ func during(work, do func()) {
 
 // While the probes on tensors come and go, a block belongs to the tensors or to the heap, never to
 // both. A call that is under way when they go may be lost.
-func testTensorCallsTensorProbesOpen(t *testing.T) {
+func testTensorCallsTensorProbesOpen(t *testing.T, h tensorHolder) {
 	const turns, room = 3, 1 << 16 // room for tensors that live
 	line := lineWith(t, "tensors.py", "keeps")
-	h := startTensors(t)
 	for _, mode := range modes {
 		h.Do("age", "forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := openCalls(t, h, mode)
 
 		var want, got int64
 		during(func() {
@@ -180,7 +186,7 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	h := startTensors(t, "late")
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode}) // mapping sees the library
 
 		h.Do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorFunctions(s)) > 0 })
@@ -204,11 +210,10 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 
 // The program is in the allocator when a burst ends, and then makes a tensor. That call is no
 // longer waited for.
-func testTensorCallsCallWayEnd(t *testing.T) {
-	h := startTensors(t)
+func testTensorCallsCallWayEnd(t *testing.T, h tensorHolder) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.Do("age", "forget")
-		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		s := openCalls(t, h, mode)
 
 		during(func() {
 			for range 10 {

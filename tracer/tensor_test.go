@@ -18,13 +18,35 @@ import (
 // TestTensors compares live tensors with those that a PyTorch program holds.
 func TestTensors(t *testing.T) {
 	t.Run("live tensors are those that the program holds", testTensorsLiveTensorsThose)
-	t.Run("source tensor alone leaves the heap without sites", testTensorsSourceTensorAlone)
 	t.Run("probes follow the import of torch", testTensorsProbesFollowImport)
-	t.Run("gap in probing makes totals unknown", testTensorsGapProbingMakes)
-	t.Run("closed probe attaches when it is opened", testTensorsClosedProbeAttaches)
-	t.Run("detach leaves nothing in the kernel", testTensorsDetachLeavesNothing)
 	t.Run("program without torch and a GPU has no source of them", testTensorsProgramWithoutTorch)
 	t.Run("functions in libraries of any name", testTensorsFunctionsLibrariesAny)
+
+	withOneProgram(t, []tensorCase{
+		{"source tensor alone leaves the heap without sites", testTensorsSourceTensorAlone},
+		{"gap in probing makes totals unknown", testTensorsGapProbingMakes},
+		{"closed probe attaches when it is opened", testTensorsClosedProbeAttaches},
+		{"detach leaves nothing in the kernel", testTensorsDetachLeavesNothing},
+	})
+}
+
+type tensorCase struct {
+	name string
+	test func(t *testing.T, h tensorHolder)
+}
+
+// withOneProgram runs tests with one program, one after the other. The memory that one leaves is
+// older than the trace of the next.
+func withOneProgram(t *testing.T, cases []tensorCase) {
+	t.Helper()
+	h := startTensors(t)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			h.t = t
+			h.Do("age")
+			c.test(t, h)
+		})
+	}
 }
 
 // A tensorHolder runs testdata/tensors.py.
@@ -71,9 +93,10 @@ var tensorWays = []tensorWay{
 }
 
 // eachWay traces one program in all ways, one after the other. Tensors from before are old in each.
-func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Session)) {
+func eachWay(
+	t *testing.T, h tensorHolder, check func(t *testing.T, h tensorHolder, s *tracer.Session),
+) {
 	t.Helper()
-	h := startTensors(t)
 	h.Do("keep 50 5000", "fill 5 300000")
 	for _, way := range tensorWays {
 		t.Run(fmt.Sprint(way), func(t *testing.T) {
@@ -88,7 +111,7 @@ func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Se
 
 func testTensorsLiveTensorsThose(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
+	eachWay(t, startTensors(t), func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		h.Do("forget")
 		mustCountOnce(t, h, s)
 
@@ -165,8 +188,8 @@ func mustCountOnce(t *testing.T, h tensorHolder, s *tracer.Session) {
 }
 
 // Only the allocation sites of tensors are known of the heap then.
-func testTensorsSourceTensorAlone(t *testing.T) {
-	h, s := openOn(t, startTensors(t), tracer.Options{Interval: 1, Sources: []string{"tensor"}})
+func testTensorsSourceTensorAlone(t *testing.T, h tensorHolder) {
+	_, s := openOn(t, h, tracer.Options{Interval: 1, Sources: []string{"tensor"}})
 
 	h.Do("fill 100 100000", "train 1")
 	var known, unknown, rss, sum int64
@@ -241,8 +264,8 @@ func testTensorsProbesFollowImport(t *testing.T) {
 }
 
 // Frees while the probes are closed stay unknown.
-func testTensorsGapProbingMakes(t *testing.T) {
-	h, s := openOn(t, startTensors(t), exact)
+func testTensorsGapProbingMakes(t *testing.T, h tensorHolder) {
+	_, s := openOn(t, h, exact)
 
 	h.Do("keep 10 1000")
 	mustHoldTensors(t, s, h)
@@ -266,8 +289,7 @@ func testTensorsGapProbingMakes(t *testing.T) {
 }
 
 // A program that waits for its baseline holds its probes back.
-func testTensorsClosedProbeAttaches(t *testing.T) {
-	h := startTensors(t)
+func testTensorsClosedProbeAttaches(t *testing.T, h tensorHolder) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
 
 	p := source.NewTensors(tracer.Kernel(s), s.Process)
@@ -285,8 +307,8 @@ func testTensorsClosedProbeAttaches(t *testing.T) {
 	}
 }
 
-func testTensorsDetachLeavesNothing(t *testing.T) {
-	h, other := startTensors(t), startTensors(t)
+func testTensorsDetachLeavesNothing(t *testing.T, h tensorHolder) {
+	other := startTensors(t)
 	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
 
 	mustAttach(t, s, h.PID())

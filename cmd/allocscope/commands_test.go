@@ -72,7 +72,7 @@ func testBindNow(t *testing.T) {
 func testDoctorNoCgo(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "allocscope")
-	build := exec.Command("go", "build", "-o", program, ".")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, out)

@@ -30,7 +30,6 @@ func TestObjects(t *testing.T) {
 	t.Run("privilege", testObjectsPrivilege)
 	t.Run("refuses", testObjectsRefuses)
 	t.Run("in a trace", testObjectsInTrace)
-	t.Run("of the leaky trainer", testObjectsLeakyTrainer)
 	t.Run("of losses that are kept", testObjectsLosses)
 	t.Run("keepers off", testObjectsOff)
 }
@@ -348,43 +347,6 @@ func testObjectsInTrace(t *testing.T) {
 	}
 	if len(s.Keepers) == 0 {
 		t.Errorf("no keeper was searched; verdict %s", s.Class)
-	}
-}
-
-// The line that allocates is not the one that leaks: the variable leads to the leak.
-func testObjectsLeakyTrainer(t *testing.T) {
-	t.Parallel()
-	program, err := filepath.Abs("../../examples/leaky_trainer.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", program))
-	eventually(t, "the trainer has Pillow", func() bool {
-		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", target.PID()))
-		return err == nil && strings.Contains(string(maps), "_imaging")
-	})
-
-	// In the first epoch its other dict, decoded, grows by the images of another line.
-	const cache = "leaky_trainer.cache (dict, "
-	_, s := traceWithAnswer(t, target, cache)
-	line := fmt.Sprintf("leaky_trainer.py:%d", lineOf(t, program, "return image.rotate(5)"))
-	isAllocation := func(a summary.Accumulation) bool {
-		return strings.Contains(strings.Join(a.Stack, "\n"), line)
-	}
-	if !slices.ContainsFunc(s.Accumulating, isAllocation) {
-		t.Errorf("no stack through %s has grown: %+v", line, s.Accumulating)
-	}
-	var kept []string
-	for _, c := range s.Suspects {
-		if k := summary.KeeperOf(s.Keepers, &c); k != nil {
-			for _, path := range k.Paths {
-				kept = append(kept, words.KeeperPath(path))
-			}
-		}
-	}
-	isCache := func(path string) bool { return strings.HasPrefix(path, cache) }
-	if !slices.ContainsFunc(kept, isCache) {
-		t.Errorf("kept by %q, want leaky_trainer.cache; %+v", kept, s.Keepers)
 	}
 }
 

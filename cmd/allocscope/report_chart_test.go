@@ -34,14 +34,18 @@ func mustShowMoments(r reader, dir string) {
 		row := rows[int(part*float64(len(rows)))]
 		at := float64(row.Elapsed-first) / float64(last-first)
 		r.must(r.Move(r.box(plot).At(max(at, 0.001), 0.4)))
-		if got, want := r.text(shownRSS), units.Bytes(float64(row.RSS)); got != want {
+		want := units.Bytes(float64(row.RSS))
+		if got := r.textOnce(shownRSS, func(text string) bool { return text == want }); got != want {
 			r.t.Errorf("RSS at %s is shown as %q, want %q", row.Elapsed, got, want)
 		}
 
 		second := int(math.Round(row.Elapsed.Seconds()))
-		want := fmt.Sprintf("%d:%02d", second/60, second%60)
-		if got := r.text(moment); !strings.Contains(got, want) || row.Steps != growth.Unknown &&
-			!strings.Contains(got, fmt.Sprint("step ", row.Steps)) {
+		want = fmt.Sprintf("%d:%02d", second/60, second%60)
+		isShown := func(text string) bool {
+			return strings.Contains(text, want) && (row.Steps == growth.Unknown ||
+				strings.Contains(text, fmt.Sprint("step ", row.Steps)))
+		}
+		if got := r.textOnce(moment, isShown); !isShown(got) {
 			r.t.Errorf("%s is shown as %q, want %s and step %d", row.Elapsed, got, want, row.Steps)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/pprof/profile"
 
@@ -218,6 +219,17 @@ func eval[T any](r reader, format string, arguments ...any) (value T) {
 func (r reader) text(selector string) string {
 	r.t.Helper()
 	return strings.TrimSpace(eval[string](r, "document.querySelector(%q).textContent", selector))
+}
+
+// textOnce is the text of an element once it is right, or its last text: a page draws some time
+// after the mouse has moved.
+func (r reader) textOnce(selector string, isRight func(string) bool) (text string) {
+	r.t.Helper()
+	for deadline := time.Now().Add(guard); ; time.Sleep(2 * time.Millisecond) {
+		if text = r.text(selector); isRight(text) || time.Now().After(deadline) {
+			return text
+		}
+	}
 }
 
 // texts of all elements that are selected.

@@ -64,9 +64,10 @@ func TestRun(t *testing.T) {
 	t.Run("by sudo", testRunBySudo)
 }
 
-// runArguments run a command below allocscope with its result in a folder.
+// runArguments run a command below allocscope with its result in a folder. The sources of all
+// processes are off: for each run the kernel would verify their programs.
 func runArguments(dir string, command ...string) []string {
-	return append([]string{"run", "--output", dir, "--"}, command...)
+	return append([]string{"run", "--output", dir, "--sources", "heap", "--"}, command...)
 }
 
 // runPrepared prepares a run in a process group of its own.
@@ -277,7 +278,8 @@ func testRunNoLibrary(t *testing.T) {
 func testRunStatic(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
-	c := begin(t, runPrepared(t, dir, tracertest.Build(t, "signals.c", "-static")))
+	c := begin(t, allocscope(t, "run", "--output", dir, "--",
+		tracertest.Build(t, "signals.c", "-static")))
 	pid := readyPID(c)
 	c.awaitLine(" is not attached: the shim does not see its allocations")
 	time.Sleep(time.Second) // a program that ends at once has no notes

@@ -25,7 +25,6 @@ func TestSpikes(t *testing.T) {
 		line      string
 		flags     []string
 	}{
-		{"objects of the heap", "small", 40, "# small", nil},
 		{"objects of the heap, sampled in bursts", "small", 1000, "# small", nil},
 		{"one object, between snapshots", "large", 40, "# large", []string{"--snapshot-every", "40s"}},
 	} {

@@ -128,7 +128,8 @@ func planFor(s settings, expected expectation) (plan, error) {
 		return p, nil
 	}
 
-	p.Environment = append(p.Environment, "ALLOCSCOPE_TARGETS="+s.targets)
+	p.Environment = append(p.Environment, "ALLOCSCOPE_TARGETS="+s.targets,
+		"ALLOCSCOPE_TESTDATA="+s.testdata)
 	if expected.hasFUSE {
 		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
 	}

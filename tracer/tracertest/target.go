@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -42,15 +41,31 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Source is the path of a file in the project's testdata folder.
-func Source(name string) string {
-	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), "..", "..", "testdata", name)
+// Testdata is the variable that names the project's testdata folder, for tests that run outside of
+// the project. Unset: it is beside go.mod, above the folder of the test's package.
+const Testdata = "ALLOCSCOPE_TESTDATA"
+
+// testdata is found at the start: a test may change its folder. The path of this file would not
+// do, as a program that is built with -trimpath does not know it.
+var testdata = cmp.Or(os.Getenv(Testdata), findTestdata())
+
+func findTestdata() string {
+	folder, _ := os.Getwd()
+	for folder != filepath.Dir(folder) {
+		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
+			break
+		}
+		folder = filepath.Dir(folder)
+	}
+	return filepath.Join(folder, "testdata")
 }
 
-// Kept is the variable that names a folder of built programs, for machines without a compiler.
-// Build finds them there and leaves new ones there, each beside its Recipe. Unset: Build uses a
-// temporary folder.
+// Source is the path of a file in the project's testdata folder.
+func Source(name string) string { return filepath.Join(testdata, name) }
+
+// Kept is the variable that names a folder of built programs, for machines without a compiler and
+// for test programs that share them. Build finds them there and leaves new ones there, each beside
+// its Recipe. Unset: Build uses a temporary folder.
 const Kept = "ALLOCSCOPE_TARGETS"
 
 // Recipe is the file beside a program in the folder of Kept, by which a compiler of another
@@ -95,15 +110,22 @@ func compile(t testing.TB, source, name string, flags []string) string {
 		compiler = "g++"
 	}
 
-	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
+	// Another test program may build the same at this moment. The first file stays: it may run.
+	unfinished := fmt.Sprint(path, ".", os.Getpid())
+	arguments := append([]string{"-O2", "-g", "-Wall", Source(source), "-o", unfinished}, flags...)
 	if out, err := exec.Command(compiler, arguments...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler,
 			strings.Join(arguments, " "), err, out)
 	}
 
 	if os.Getenv(Kept) != "" {
+		arguments[slices.Index(arguments, unfinished)] = path
 		leaveRecipe(t, filepath.Dir(path), append([]string{compiler}, arguments...))
 	}
+	if err := os.Link(unfinished, path); err != nil && !os.IsExist(err) {
+		t.Fatal(err)
+	}
+	must(t, os.Remove(unfinished))
 	return path
 }
 

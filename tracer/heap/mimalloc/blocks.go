@@ -17,6 +17,10 @@ type blocks struct {
 	found    map[uint64]*blockPage // by the address of the mi_page_t; nil: it was changing
 	delayed  map[uint64][]uint64   // by the address of the mi_heap_t
 	offsets  []uint64              // of the first block in a page of small ones; one is left
+
+	// last is the page that was found last; nil: none. Most addresses come in order, and to read
+	// its place in the segment for each block takes two switches of processes.
+	last *blockPage
 }
 
 // firstBlocks are the offsets of the first block in a page of blocks of up to 1,024 bytes, which
@@ -67,6 +71,9 @@ func (b *blocks) At(address uint64) (block mem.Span, isLive bool) {
 
 // pageOf returns the page that an address is in; nil: there is none with blocks in use.
 func (b *blocks) pageOf(address uint64) *blockPage {
+	if b.last != nil && b.last.contains(address) {
+		return b.last
+	}
 	segment := address &^ (segmentBytes - 1)
 	if segment == 0 || !b.isSegment(segment) {
 		return nil
@@ -81,6 +88,7 @@ func (b *blocks) pageOf(address uint64) *blockPage {
 		return nil
 	}
 	if p := b.page(entry - offset); p != nil && p.used != 0 {
+		b.last = p
 		return p
 	}
 	return nil

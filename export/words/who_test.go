@@ -7,6 +7,8 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // TestSiteLines has the lines of WHERE about one suspect.
@@ -97,6 +99,61 @@ func TestSiteLines(t *testing.T) {
 	} {
 		if got := siteLines(c.suspect, ""); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
+		}
+	}
+}
+
+// TestShares: where the growth has two causes, WHERE says of how much each line is.
+func TestShares(t *testing.T) {
+	share := 0.2
+	site := summary.Suspect{Function: "shrink (/app/pool)", Path: []string{"shrink (/app/pool)"}, Share: &share}
+	growing := func(causes ...summary.Diagnosis) *summary.Summary {
+		s := &summary.Summary{Process: summary.Process{PID: 7}, Suspects: []summary.Suspect{site}}
+		s.Class = verdict.ClassGrowing
+		for _, d := range causes {
+			d.Process, d.Confidence = 7, diagnosis.High
+			s.Diagnoses = append(s.Diagnoses, d)
+		}
+		return s
+	}
+	free := summary.Diagnosis{Cause: diagnosis.Fragmentation, Share: 0.8}
+	for name, c := range map[string]struct {
+		s    *summary.Summary
+		want []string
+	}{
+		"freed alone": {growing(free), []string{"no call site: this memory is free"}},
+		"kept beside": {
+			growing(free, summary.Diagnosis{Cause: diagnosis.HeapLeak, Share: 0.2}),
+			[]string{
+				" 80%  no call site: this memory is free",
+				" 20%  shrink (pool)   <- the program's own code",
+			},
+		},
+		"one cause": {
+			growing(summary.Diagnosis{Cause: diagnosis.HeapLeak, Share: 1}),
+			[]string{"shrink (pool)   <- the program's own code"},
+		},
+	} {
+		if got := whereLines(c.s, Place{}); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
+		}
+	}
+}
+
+// TestNativeStep: a program without Python has no list or dict.
+func TestNativeStep(t *testing.T) {
+	for want, frame := range map[string]string{
+		"":                          "load (/app/train.py:3)",
+		"createStringObject()":      "createStringObject (/usr/bin/redis-server)",
+		"heap snapshots":            "node::Buffer::New (/usr/bin/node)",
+		"jcmd 7 GC.class_histogram": "os::malloc (/usr/bin/java)",
+		"perl code is not read":     "Perl_sv_grow (/usr/bin/perl)",
+	} {
+		s := &summary.Summary{Process: summary.Process{PID: 7}}
+		s.Suspects = []summary.Suspect{{Function: frame, Path: []string{frame}}}
+		got := nativeStep(s, diagnosis.HeapLeak)
+		if !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: %q", frame, got)
 		}
 	}
 }

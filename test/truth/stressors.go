@@ -106,7 +106,7 @@ var stressors = []stressor{
 	},
 	{name: "heapsort", args: "--heapsort 1 --heapsort-size 4194304", kinds: ofMalloc, until: 16 << 20},
 	{name: "bsearch", args: "--bsearch 1 --bsearch-size 4194304", kinds: ofMalloc, until: 16 << 20},
-	{name: "tsearch", args: "--tsearch 1 --tsearch-size 1000000", kinds: ofMalloc, until: 20 << 20},
+	{name: "tsearch", args: "--tsearch 1 --tsearch-size 1000000", kinds: ofMalloc, until: 12 << 20},
 	{
 		name: "radixsort", args: "--radixsort 1 --radixsort-size 2000000", kinds: ofMalloc,
 		until: 16 << 20,

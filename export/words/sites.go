@@ -54,10 +54,19 @@ func whereLines(s *summary.Summary, place Place) []string {
 		return []string{"not known: malloc was not traced"}
 	case len(suspects) == 0:
 		return nil
-	case len(suspects) > 1 || isPart(s, main, suspects[0]):
+	case len(suspects) > 1:
 		return sharedLines(s, suspects, place, maxBlockLines[LabelWhere])
+	case !isPart(s, main, suspects[0]):
+		return withKeeper(siteLines(suspects[0], missingPython(s)), kept)
 	}
-	return withKeeper(siteLines(suspects[0], missingPython(s)), kept)
+
+	kept = keptLines(s, place, ResultWidth-labelWidth-shareWidth)
+	lines := withKeeper(siteLines(suspects[0], missingPython(s)), kept)
+	for i := range lines[1:] {
+		lines[1+i] = strings.Repeat(" ", shareWidth) + lines[1+i]
+	}
+	lines[0] = withShare(suspects[0], lines[0])
+	return lines
 }
 
 // isPart reports whether the one call site that is known has to say of how much it is: WHO has
@@ -82,20 +91,24 @@ func freeLines(
 // shareWidth is the width of a share before a call site.
 const shareWidth = len("100%  ")
 
+// withShare is the call site of a suspect with its share of the growth before it.
+func withShare(c summary.Suspect, site string) string {
+	share := "-"
+	if c.Share != nil {
+		share = sharePercent(*c.Share)
+	}
+	if len(site) > ResultWidth-labelWidth-shareWidth {
+		site, _, _ = strings.Cut(site, "; calls ")
+	}
+	return fmt.Sprintf("%4s  %s", share, site)
+}
+
 // sharedLines are call sites with their shares of the growth, and who keeps the first, in so many
 // lines.
 func sharedLines(s *summary.Summary, suspects []summary.Suspect, place Place, room int) []string {
 	var lines []string
 	for _, c := range suspects[:min(len(suspects), room)] {
-		share := "-"
-		if c.Share != nil {
-			share = sharePercent(*c.Share)
-		}
-		site := siteLines(c, missingPython(s))[0]
-		if len(site) > ResultWidth-labelWidth-shareWidth {
-			site, _, _ = strings.Cut(site, "; calls ")
-		}
-		lines = append(lines, fmt.Sprintf("%4s  %s", share, site))
+		lines = append(lines, withShare(c, siteLines(c, missingPython(s))[0]))
 	}
 	if n := len(suspects) - len(lines); n > 0 {
 		lines[len(lines)-1] += fmt.Sprintf("; %d more: --details", n)

@@ -29,6 +29,17 @@ type stressor struct {
 	until int64         // it is held once it has so many bytes
 }
 
+// leastBase is how much memory any process of stress-ng has at least, in bytes.
+const leastBase = 3 << 19
+
+// heldFrom is the resident memory from which on it is held, in bytes.
+func (s *stressor) heldFrom() int64 {
+	if s.asked > 0 {
+		return s.asked + leastBase
+	}
+	return s.until
+}
+
 // Kinds of memory that malloc made, and of mappings.
 var (
 	ofMalloc = []growth.Kind{
@@ -74,7 +85,7 @@ var stressors = []stressor{
 		name: "vm-locked", args: "--vm 1 --vm-bytes 64M --vm-keep --vm-locked --vm-hang 0",
 		kinds: ofMmap, asked: 64 << 20,
 	},
-	{name: "bigheap", args: "--bigheap 1 --bigheap-growth 1M", kinds: ofMalloc, until: 256 << 20},
+	{name: "bigheap", args: "--bigheap 1 --bigheap-growth 1M", kinds: ofMalloc, until: 128 << 20},
 	{
 		name: "stack", args: "--stack 1 --stack-fill", kinds: []growth.Kind{growth.KindStack},
 		until: 6 << 20,
@@ -187,7 +198,7 @@ func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) er
 		return err
 	}
 
-	held, err := hold(ctx, command.Process.Pid, max(one.asked, one.until))
+	held, err := hold(ctx, command.Process.Pid, one.heldFrom())
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ var stepTexts = map[summary.StepCode]string{
 	summary.StepPeaks:     "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
 	summary.StepPeakSite:  "no leak to fix; to lower the peaks, hold less at once at that line",
 	// Of fragmentation, where a limit on the arenas would not help.
-	summary.StepOneArena:  "call malloc_trim(0) now and then; in Python: ctypes.CDLL(None).malloc_trim(0)",
+	summary.StepOneArena:  "call malloc_trim(0) at times; in Python: ctypes.CDLL(None).malloc_trim(0)",
 	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
 	summary.StepDiff:      "after the fix: trace it as long again, and compare both folders by allocscope diff",
 	summary.StepGraph:     "keep loss.item() or tensor.detach(), not tensors with their graph",

@@ -76,7 +76,7 @@ func isPart(s *summary.Summary, main *summary.Diagnosis, c summary.Suspect) bool
 		otherCauses(s) != ""
 }
 
-// freeLines are WHERE of memory that was freed, with the call sites of what is kept beside it.
+// freeLines are WHERE of memory that was freed, with the call sites of the objects kept beside it.
 func freeLines(
 	s *summary.Summary, main *summary.Diagnosis, suspects []summary.Suspect, place Place,
 ) []string {

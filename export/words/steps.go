@@ -204,8 +204,8 @@ var runtimeSteps = map[string]string{
 	"ruby": "compare two heap dumps, some minutes apart: ObjectSpace.dump_all",
 }
 
-// nativeStep is the remedy of a cause in a process without Python: what it calls a list or a dict is
-// another thing there. It is empty where Python runs, or the code is not known.
+// nativeStep is the remedy of a cause in a process without Python, which has no lists or dicts. It is
+// empty where Python runs, or the code is not known.
 func nativeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	hasLines := func(c summary.Suspect) bool {
 		isPython := profile.FrameWithLine.MatchString
@@ -225,7 +225,11 @@ func nativeStep(s *summary.Summary, cause diagnosis.Cause) string {
 
 	chain, at := first.UserFrame()
 	isOne := first.Sites == 0 && len(suspectsOfNote(s.Suspects)) == 1
+	isGo := slices.ContainsFunc(first.Path,
+		func(f string) bool { return strings.HasPrefix(f, "runtime.") })
 	switch {
+	case isGo && isOne && at >= 0:
+		return "find what keeps what " + functionOf(chain[at]) + " allocates: Go's own heap profile helps"
 	case growth.IsInterpreter(file):
 		return "find the table or cache of its script that grows: " + file + " code is not read"
 	case cause == diagnosis.MmapGrowth:

@@ -136,6 +136,9 @@ func whoseText(s *summary.Summary, text string, cause diagnosis.Cause) string {
 		if isPlural {
 			text = strings.Replace(text, "allocates and has", "allocate and have", 1)
 		}
+		if cause == diagnosis.MmapGrowth && strings.HasPrefix(s.Suspects[0].Function, "v8::") {
+			who = "V8's heap (" + s.Suspects[0].Component + ")"
+		}
 		return fmt.Sprintf(text, who)
 	case len(touchLines(s, cause)) > 0:
 		before, _, _ := strings.Cut(text, ", by %s")

@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -143,18 +144,42 @@ func TestShares(t *testing.T) {
 // TestNativeStep: a program without Python has no list or dict.
 func TestNativeStep(t *testing.T) {
 	for want, frame := range map[string]string{
-		"":                          "load (/app/train.py:3)",
-		"createStringObject()":      "createStringObject (/usr/bin/redis-server)",
-		"heap snapshots":            "node::Buffer::New (/usr/bin/node)",
-		"jcmd 7 GC.class_histogram": "os::malloc (/usr/bin/java)",
-		"perl code is not read":     "Perl_sv_grow (/usr/bin/perl)",
+		"":                                    "load (/app/train.py:3)",
+		"createStringObject()":                "createStringObject (/usr/bin/redis-server)",
+		"main.remember() allocates: Go's own": "main.remember (/app/tool)",
+		"heap snapshots":                      "node::Buffer::New (/usr/bin/node)",
+		"jcmd 7 GC.class_histogram":           "os::malloc (/usr/bin/java)",
+		"perl code is not read":               "Perl_sv_grow (/usr/bin/perl)",
 	} {
 		s := &summary.Summary{Process: summary.Process{PID: 7}}
-		s.Suspects = []summary.Suspect{{Function: frame, Path: []string{frame}}}
+		path := []string{frame}
+		if frame == "main.remember (/app/tool)" {
+			path = append(path, "runtime.mallocgc (/app/tool)")
+		}
+		s.Suspects = []summary.Suspect{{Function: frame, Path: path}}
 		got := nativeStep(s, diagnosis.HeapLeak)
 		if !strings.Contains(got, want) || (want == "") != (got == "") {
 			t.Errorf("%s: %q", frame, got)
 		}
+	}
+}
+
+// TestUnkeptRuntime names the runtime whose references cannot be read.
+func TestUnkeptRuntime(t *testing.T) {
+	s := &summary.Summary{
+		Process:  summary.Process{PID: 7},
+		Suspects: []summary.Suspect{{Function: "node::Buffer::New (/usr/bin/node)", StackIDs: []string{"1"}}},
+		Keepers: []summary.Keeper{
+			{PID: 7, StackID: "1", Samples: 16, Reason: keeper.ReasonRuntime, Runtime: "V8"},
+		},
+		Diagnoses: []summary.Diagnosis{
+			{Process: 7, Cause: diagnosis.HeapLeak, Share: 1, Confidence: diagnosis.High},
+		},
+	}
+	s.Class = verdict.ClassGrowing
+	want := []string{"kept by: not known, as the references of V8's heap cannot be read"}
+	if got := unkeptLine(s, Place{}); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

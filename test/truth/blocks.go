@@ -370,7 +370,7 @@ func (c *campaign) build(ctx context.Context, p checked) (program string, err er
 	return program, compile(ctx, compiler, arguments...)
 }
 
-// compile runs a compiler. Its error has the last line of what it says.
+// compile runs a compiler. Its error has the last line of its output.
 func compile(ctx context.Context, compiler string, arguments ...string) error {
 	output, err := exec.CommandContext(ctx, compiler, arguments...).CombinedOutput()
 	if err != nil {

@@ -131,9 +131,6 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 	}
 
 	for i, l := range sweeps {
-		if l.Premise != keeper.PremiseHolds { // the search knows it
-			continue
-		}
 		l.Lost = lost[i]
 		l.Premise, l.Bytes, l.Runtime = failed.Premise, failed.Bytes, failed.Runtime
 		if failed.Premise != keeper.PremiseHolds {

@@ -57,7 +57,8 @@ func TestIsAllocationWrapper(t *testing.T) {
 		"std::vector<int, std::allocator<int> >::push_back(int const&)",
 		"void std::__cxx11::basic_string<char>::_M_construct<char*>(char*, char*)",
 		"alloc::raw_vec::finish_grow", "<alloc::vec::Vec<T> as core::clone::Clone>::clone",
-		"(anonymous namespace)::Pool<int>::alloc(int)",
+		"(anonymous namespace)::Pool<int>::alloc(int)", "_sdsnewlen", "sdstrynewlen", "mem_get",
+		"arena_push", "g_string_new_len", "evbuffer_new",
 	} {
 		if !IsAllocationWrapper(name) {
 			t.Errorf("%s is none", name)
@@ -69,6 +70,7 @@ func TestIsAllocationWrapper(t *testing.T) {
 		"app::Cache::remember(int)", "PrepareQuery", "PyList_Append", "allocation_report",
 		"Allocator::Report()", "load_allocated_pages", "mmap_index", "realloc_policy_update",
 		"Store<std::string>::add(std::string const&)", "libx.so+0x1234", "process_alloc_events",
+		"session_new", "renewString", "pool_report", "stringNewline", "arena_push_scene",
 	} {
 		if IsAllocationWrapper(name) {
 			t.Errorf("%s is one", name)

@@ -143,6 +143,10 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 	main := s.MainCause()
 	isOfObjects := main != nil &&
 		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
+	if k := s.UnansweredKeeper(); isOfObjects && grows(s) && k != nil &&
+		k.Reason == keeper.ReasonRuntime && k.Runtime != "" {
+		return []string{"kept by: not known, as the references of " + k.Runtime + "'s heap cannot be read"}
+	}
 	if !isOfObjects || s.Objects == nil || len(s.Objects.Types) == 0 || !grows(s) {
 		return nil
 	}

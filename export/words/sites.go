@@ -10,7 +10,143 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
+
+// whereLines are the call sites that grow, the user's own frame first, and who keeps it.
+func whereLines(s *summary.Summary, place Place) []string {
+	if c := s.SpikeSuspect(); c != nil {
+		return siteLines(*c, missingPython(s))
+	}
+	switch {
+	case s.WhyCode == verdict.ReasonWorkers:
+		return []string{"not known: none of these workers was traced"}
+	case s.WhyCode == verdict.ReasonOutside:
+		return outsideWhere(s.Outside)
+	case !grows(s) && !onlyFilesGrow(s):
+		return nil
+	}
+
+	main := growingCause(s)
+	suspects := suspectsOfNote(s.Suspects)
+	switch {
+	case main == nil && len(suspects) == 0:
+		if kind, _, ok := growingKind(s); ok {
+			if lines := rowLines(rowsOfKinds(s, kind), "allocated or first touched here"); len(lines) > 0 {
+				return lines
+			}
+		}
+	case main == nil:
+	case main.Cause == diagnosis.Fragmentation:
+		return freeLines(s, main, suspects, place)
+	case siteShare(s) < main.Share/2:
+		if lines := touchLines(s, main.Cause); len(lines) > 0 {
+			return lines
+		}
+	}
+
+	kept := keptLines(s, place, ResultWidth-labelWidth)
+	switch {
+	case len(suspects) == 0 && len(kept) > 0:
+		return kept
+	case len(suspects) == 0 && !s.MainResident().HeapTraced && len(s.Residents) > 0:
+		return []string{"not known: malloc was not traced"}
+	case len(suspects) == 0:
+		return nil
+	case len(suspects) > 1:
+		return sharedLines(s, suspects, place, maxBlockLines[LabelWhere])
+	case !isPart(s, main, suspects[0]):
+		return withKeeper(siteLines(suspects[0], missingPython(s)), kept)
+	}
+
+	kept = keptLines(s, place, ResultWidth-labelWidth-shareWidth)
+	lines := withKeeper(siteLines(suspects[0], missingPython(s)), kept)
+	for i := range lines[1:] {
+		lines[1+i] = strings.Repeat(" ", shareWidth) + lines[1+i]
+	}
+	lines[0] = withShare(suspects[0], lines[0])
+	return lines
+}
+
+// isPart reports whether the one call site that is known has to say of how much it is: WHO has
+// another cause beside it.
+func isPart(s *summary.Summary, main *summary.Diagnosis, c summary.Suspect) bool {
+	return main != nil && main.Share <= 1-minKeptShare && c.Share != nil && c.Sites == 0 &&
+		otherCauses(s) != ""
+}
+
+// freeLines are WHERE of memory that was freed, with the call sites of the objects kept beside it.
+func freeLines(
+	s *summary.Summary, main *summary.Diagnosis, suspects []summary.Suspect, place Place,
+) []string {
+	const text = "no call site: this memory is free"
+	if len(suspects) == 0 || !isKeptBeside(s) {
+		return []string{text}
+	}
+	first := fmt.Sprintf("%4s  %s", sharePercent(main.Share), text)
+	return append([]string{first}, sharedLines(s, suspects, place, maxBlockLines[LabelWhere]-1)...)
+}
+
+// shareWidth is the width of a share before a call site.
+const shareWidth = len("100%  ")
+
+// withShare is the call site of a suspect with its share of the growth before it.
+func withShare(c summary.Suspect, site string) string {
+	share := "-"
+	if c.Share != nil {
+		share = sharePercent(*c.Share)
+	}
+	if len(site) > ResultWidth-labelWidth-shareWidth {
+		site, _, _ = strings.Cut(site, "; calls ")
+	}
+	return fmt.Sprintf("%4s  %s", share, site)
+}
+
+// sharedLines are call sites with their shares of the growth, and who keeps the first, in so many
+// lines.
+func sharedLines(s *summary.Summary, suspects []summary.Suspect, place Place, room int) []string {
+	var lines []string
+	for _, c := range suspects[:min(len(suspects), room)] {
+		lines = append(lines, withShare(c, siteLines(c, missingPython(s))[0]))
+	}
+	if n := len(suspects) - len(lines); n > 0 {
+		lines[len(lines)-1] += fmt.Sprintf("; %d more: --details", n)
+	}
+
+	kept := keptLines(s, place, ResultWidth-labelWidth-shareWidth)
+	if len(kept) > 0 && len(lines) < room {
+		lines = slices.Insert(lines, 1, strings.Repeat(" ", shareWidth)+kept[0])
+	}
+	return lines
+}
+
+// keptLines are who keeps the growth, in so many columns: a variable, nobody, or not known.
+func keptLines(s *summary.Summary, place Place, width int) []string {
+	if s.Lost != nil { // then nothing keeps it
+		return present(lostLine(s.Lost))
+	}
+	if kept := KeptBy(s.MainKeeper(), width); len(kept) > 0 {
+		return kept
+	}
+	return unkeptLine(s, place)
+}
+
+// isKeptBeside reports whether so many objects are kept beside the main cause that their call sites
+// are of interest.
+func isKeptBeside(s *summary.Summary) bool {
+	for _, d := range s.Diagnoses {
+		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
+		if d.Process == s.Process.PID && isKept && d.Share >= minKeptShare {
+			return true
+		}
+	}
+	return false
+}
+
+// minKeptShare is the share of the growth from which on objects that are kept beside a larger cause
+// are of interest.
+const minKeptShare = 0.1
 
 // maxFunctions bounds the names of several functions in WHO, in bytes.
 const maxFunctions = 22

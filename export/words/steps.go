@@ -2,12 +2,16 @@ package words
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -24,7 +28,7 @@ var stepTexts = map[summary.StepCode]string{
 	summary.StepPeaks:     "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
 	summary.StepPeakSite:  "no leak to fix; to lower the peaks, hold less at once at that line",
 	// Of fragmentation, where a limit on the arenas would not help.
-	summary.StepOneArena:  "call malloc_trim(0) now and then; in Python: ctypes.CDLL(None).malloc_trim(0)",
+	summary.StepOneArena:  "call malloc_trim(0) at times; in Python: ctypes.CDLL(None).malloc_trim(0)",
 	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
 	summary.StepDiff:      "after the fix: trace it as long again, and compare both folders by allocscope diff",
 	summary.StepGraph:     "keep loss.item() or tensor.detach(), not tensors with their graph",
@@ -154,6 +158,10 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	if texts := lookSteps[step.Code]; texts != nil && step.When == summary.StepLook {
 		return lookText(texts, keptIn(s, step.Code))
 	}
+	isStack := step.Code == summary.StepKeeperThread // of which the variable has no name
+	if isStack && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
+		return causeStep(s, diagnosis.HeapLeak)
+	}
 	if texts := keeperSteps[step.Code]; texts != nil {
 		return fitted(texts, keptIn(s, step.Code), stepRoom)
 	}
@@ -170,6 +178,11 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
 		return "give what that line makes larger and larger a limit, or begin a new one now and then"
 	}
+	if cause == diagnosis.HeapLeak || cause == diagnosis.MmapGrowth {
+		if native := nativeStep(s, cause); native != "" {
+			return native
+		}
+	}
 	isSpread := len(s.Suspects) > 0 && s.Suspects[0].Sites > 0
 	if cause == diagnosis.HeapLeak && !isSpread && len(suspectsOfNote(s.Suspects)) == 1 {
 		if place := userPlace(s.Suspects[0]); place != "" {
@@ -181,6 +194,52 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 		return strings.ReplaceAll(text, "that line allocates", "these lines allocate")
 	}
 	return text
+}
+
+// runtimeSteps are how other runtimes show what keeps their objects, by their executables. %d is
+// the PID.
+var runtimeSteps = map[string]string{
+	"node": "compare two heap snapshots in Chrome's DevTools: node --heapsnapshot-signal=SIGUSR2",
+	"java": "compare two class histograms, some minutes apart: jcmd %d GC.class_histogram",
+	"ruby": "compare two heap dumps, some minutes apart: ObjectSpace.dump_all",
+}
+
+// nativeStep is the remedy of a cause in a process without Python, which has no lists or dicts. It is
+// empty where Python runs, or the code is not known.
+func nativeStep(s *summary.Summary, cause diagnosis.Cause) string {
+	hasLines := func(c summary.Suspect) bool {
+		isPython := profile.FrameWithLine.MatchString
+		return isPython(c.Function) || slices.ContainsFunc(c.Path, isPython) ||
+			slices.ContainsFunc(c.Callers, isPython)
+	}
+	if s.Objects != nil || len(s.Suspects) == 0 || slices.ContainsFunc(s.Suspects, hasLines) ||
+		missingPython(s) != "" {
+		return ""
+	}
+
+	first := s.Suspects[0]
+	file := fileOf(first.Function)
+	if step := runtimeSteps[file]; step != "" {
+		return strings.ReplaceAll(step, "%d", strconv.Itoa(s.Process.PID))
+	}
+
+	chain, at := first.UserFrame()
+	isOne := first.Sites == 0 && len(suspectsOfNote(s.Suspects)) == 1
+	isGo := slices.ContainsFunc(first.Path,
+		func(f string) bool { return strings.HasPrefix(f, "runtime.") })
+	switch {
+	case isGo && isOne && at >= 0:
+		return "find what keeps what " + functionOf(chain[at]) + " allocates: Go's own heap profile helps"
+	case growth.IsInterpreter(file):
+		return "find the table or cache of its script that grows: " + file + " code is not read"
+	case cause == diagnosis.MmapGrowth:
+		return ""
+	case isOne && at >= 0 && summary.HasName(chain[at]):
+		return "find what should free what " + functionOf(chain[at]) + " allocates, or what keeps it"
+	case isOne:
+		return "find what should free what that code allocates, or what keeps it"
+	}
+	return "find what should free what these call sites allocate, or what keeps it"
 }
 
 // userPlace is the file and line of the user's frame of a suspect; empty: it has none.

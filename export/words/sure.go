@@ -259,8 +259,8 @@ func limitationText(l summary.Limitation) string {
 		return fmt.Sprintf("malloc was seen for %s, in %s; --overhead off would see all of it",
 			units.ShortSeconds(l.OpenS), units.Plural(int(l.Count), "burst", "bursts"))
 	case summary.LimitedStacks:
-		return sharePercent(l.Share) + " of the stacks are truncated" + inParentheses(l.Cause.String()) +
-			", their sizes are right"
+		return sharePercent(l.Share) + " of stacks are truncated" + inParentheses(l.Cause.String()) +
+			"; sizes are right"
 	case summary.LimitedCensus:
 		return "objects were counted in " + sharePercent(l.Share) + " of their memory"
 	}

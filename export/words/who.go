@@ -107,7 +107,7 @@ func whoText(s *summary.Summary) string {
 		text = kind + ": " + files
 	}
 	if site := firstSite(s, main.Cause); main.Cause == diagnosis.OlderMemory && site != "" {
-		text += " by " + functionOf(site)
+		text += " by " + byFunction(site)
 	}
 	if strings.Contains(text, "%s") {
 		text = whoseText(s, text, main.Cause)
@@ -136,12 +136,23 @@ func whoseText(s *summary.Summary, text string, cause diagnosis.Cause) string {
 		if isPlural {
 			text = strings.Replace(text, "allocates and has", "allocate and have", 1)
 		}
+		if cause == diagnosis.MmapGrowth && strings.HasPrefix(s.Suspects[0].Function, "v8::") {
+			who = "V8's heap (" + s.Suspects[0].Component + ")"
+		}
 		return fmt.Sprintf(text, who)
 	case len(touchLines(s, cause)) > 0:
 		before, _, _ := strings.Cut(text, ", by %s")
 		return strings.ReplaceAll(before, "%s", "this process")
 	}
 	return fmt.Sprintf(text, "code that is not known")
+}
+
+// byFunction names the function of a frame behind "by".
+func byFunction(frame string) string {
+	if f := functionOf(frame); f != moduleLevel {
+		return f
+	}
+	return "code " + moduleLevel
 }
 
 func allocates(c summary.Suspect) string { return allocatesIn(c, "the growth") }
@@ -253,96 +264,6 @@ func OutlierDetails(o *summary.Outlier) []string {
 
 // sharePercent is a share of the growth. The estimate of a part may exceed the whole.
 func sharePercent(share float64) string { return units.WholePercent(min(share, 1)) }
-
-// whereLines are the call sites that grow, the user's own frame first, and who keeps it.
-func whereLines(s *summary.Summary, place Place) []string {
-	if c := s.SpikeSuspect(); c != nil {
-		return siteLines(*c, missingPython(s))
-	}
-	switch {
-	case s.WhyCode == verdict.ReasonWorkers:
-		return []string{"not known: none of these workers was traced"}
-	case s.WhyCode == verdict.ReasonOutside:
-		return outsideWhere(s.Outside)
-	case !grows(s) && !onlyFilesGrow(s):
-		return nil
-	}
-
-	main := growingCause(s)
-	suspects := suspectsOfNote(s.Suspects)
-	switch {
-	case main == nil && len(suspects) == 0:
-		if kind, _, ok := growingKind(s); ok {
-			if lines := rowLines(rowsOfKinds(s, kind), "allocated or first touched here"); len(lines) > 0 {
-				return lines
-			}
-		}
-	case main == nil:
-	case main.Cause == diagnosis.Fragmentation && !isKeptBeside(s):
-		return []string{"no call site: this memory is free"}
-	case siteShare(s) < main.Share/2:
-		if lines := touchLines(s, main.Cause); len(lines) > 0 {
-			return lines
-		}
-	}
-
-	kept := keptLines(s, place, ResultWidth-labelWidth)
-	switch {
-	case len(suspects) == 0 && len(kept) > 0:
-		return kept
-	case len(suspects) == 0 && !s.MainResident().HeapTraced && len(s.Residents) > 0:
-		return []string{"not known: malloc was not traced"}
-	case len(suspects) == 0:
-		return nil
-	case len(suspects) == 1:
-		return withKeeper(siteLines(suspects[0], missingPython(s)), kept)
-	}
-
-	var lines []string
-	for _, c := range suspects[:min(len(suspects), maxBlockLines[LabelWhere])] {
-		share := "-"
-		if c.Share != nil {
-			share = sharePercent(*c.Share)
-		}
-		lines = append(lines, fmt.Sprintf("%4s  %s", share, siteLines(c, missingPython(s))[0]))
-	}
-	if n := len(suspects) - len(lines); n > 0 {
-		lines[len(lines)-1] += fmt.Sprintf("; %d more: --details", n)
-	}
-	if len(kept) > 0 && len(lines) < maxBlockLines[LabelWhere] {
-		const indent = "      " // as wide as a share
-		kept = keptLines(s, place, ResultWidth-labelWidth-len(indent))
-		lines = slices.Insert(lines, 1, indent+kept[0])
-	}
-	return lines
-}
-
-// keptLines are who keeps the growth, in so many columns: a variable, nobody, or not known.
-func keptLines(s *summary.Summary, place Place, width int) []string {
-	if s.Lost != nil { // then nothing keeps it
-		return present(lostLine(s.Lost))
-	}
-	if kept := KeptBy(s.MainKeeper(), width); len(kept) > 0 {
-		return kept
-	}
-	return unkeptLine(s, place)
-}
-
-// isKeptBeside reports whether so many objects are kept beside the main cause that their call sites
-// are of interest.
-func isKeptBeside(s *summary.Summary) bool {
-	for _, d := range s.Diagnoses {
-		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
-		if d.Process == s.Process.PID && isKept && d.Share > minKeptShare {
-			return true
-		}
-	}
-	return false
-}
-
-// minKeptShare is the share of the growth from which on objects that are kept beside a larger cause
-// are of interest.
-const minKeptShare = 0.2
 
 // siteLines are the user's frame that is nearest to the allocations of a suspect, with the library
 // that it calls, the user's own function in C within it, and the frame that calls it. missing is why

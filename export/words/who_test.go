@@ -7,6 +7,9 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // TestSiteLines has the lines of WHERE about one suspect.
@@ -98,6 +101,85 @@ func TestSiteLines(t *testing.T) {
 		if got := siteLines(c.suspect, ""); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
 		}
+	}
+}
+
+// TestShares: where the growth has two causes, WHERE says of how much each line is.
+func TestShares(t *testing.T) {
+	share := 0.2
+	site := summary.Suspect{Function: "shrink (/app/pool)", Path: []string{"shrink (/app/pool)"}, Share: &share}
+	growing := func(causes ...summary.Diagnosis) *summary.Summary {
+		s := &summary.Summary{Process: summary.Process{PID: 7}, Suspects: []summary.Suspect{site}}
+		s.Class = verdict.ClassGrowing
+		for _, d := range causes {
+			d.Process, d.Confidence = 7, diagnosis.High
+			s.Diagnoses = append(s.Diagnoses, d)
+		}
+		return s
+	}
+	free := summary.Diagnosis{Cause: diagnosis.Fragmentation, Share: 0.8}
+	for name, c := range map[string]struct {
+		s    *summary.Summary
+		want []string
+	}{
+		"freed alone": {growing(free), []string{"no call site: this memory is free"}},
+		"kept beside": {
+			growing(free, summary.Diagnosis{Cause: diagnosis.HeapLeak, Share: 0.2}),
+			[]string{
+				" 80%  no call site: this memory is free",
+				" 20%  shrink (pool)   <- the program's own code",
+			},
+		},
+		"one cause": {
+			growing(summary.Diagnosis{Cause: diagnosis.HeapLeak, Share: 1}),
+			[]string{"shrink (pool)   <- the program's own code"},
+		},
+	} {
+		if got := whereLines(c.s, Place{}); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
+		}
+	}
+}
+
+// TestNativeStep: a program without Python has no list or dict.
+func TestNativeStep(t *testing.T) {
+	for want, frame := range map[string]string{
+		"":                                    "load (/app/train.py:3)",
+		"createStringObject()":                "createStringObject (/usr/bin/redis-server)",
+		"main.remember() allocates: Go's own": "main.remember (/app/tool)",
+		"heap snapshots":                      "node::Buffer::New (/usr/bin/node)",
+		"jcmd 7 GC.class_histogram":           "os::malloc (/usr/bin/java)",
+		"perl code is not read":               "Perl_sv_grow (/usr/bin/perl)",
+	} {
+		s := &summary.Summary{Process: summary.Process{PID: 7}}
+		path := []string{frame}
+		if frame == "main.remember (/app/tool)" {
+			path = append(path, "runtime.mallocgc (/app/tool)")
+		}
+		s.Suspects = []summary.Suspect{{Function: frame, Path: path}}
+		got := nativeStep(s, diagnosis.HeapLeak)
+		if !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: %q", frame, got)
+		}
+	}
+}
+
+// TestUnkeptRuntime names the runtime whose references cannot be read.
+func TestUnkeptRuntime(t *testing.T) {
+	s := &summary.Summary{
+		Process:  summary.Process{PID: 7},
+		Suspects: []summary.Suspect{{Function: "node::Buffer::New (/usr/bin/node)", StackIDs: []string{"1"}}},
+		Keepers: []summary.Keeper{
+			{PID: 7, StackID: "1", Samples: 16, Reason: keeper.ReasonRuntime, Runtime: "V8"},
+		},
+		Diagnoses: []summary.Diagnosis{
+			{Process: 7, Cause: diagnosis.HeapLeak, Share: 1, Confidence: diagnosis.High},
+		},
+	}
+	s.Class = verdict.ClassGrowing
+	want := []string{"kept by: not known, as the references of V8's heap cannot be read"}
+	if got := unkeptLine(s, Place{}); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

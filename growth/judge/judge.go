@@ -98,7 +98,7 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 	switch {
 	case !ok || !j.Judged.Class.Grows():
 	case main.Cause == diagnosis.Fragmentation:
-		j.Findings.Fragmentation = diagnosis.KeptShare(j.Diagnoses) <= maxKeptShare
+		j.Findings.Fragmentation = diagnosis.KeptShare(j.Diagnoses) <= maxKeptShare+keptShareNoise
 	case main.Cause == diagnosis.PageCache:
 		v := c.withoutFiles()
 		j.Findings.WithoutFiles = &v
@@ -106,8 +106,8 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 }
 
 // maxKeptShare is the share of the growth that objects which are kept may have beside
-// fragmentation.
-const maxKeptShare = 0.2
+// fragmentation, and keptShareNoise is by how much two traces of one program differ in it.
+const maxKeptShare, keptShareNoise = 0.2, 0.025
 
 // scanned are the snapshots at which the pages of a process were scanned.
 func scanned(snapshots []*growth.Snapshot) []*growth.Snapshot {

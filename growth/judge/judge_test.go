@@ -400,19 +400,25 @@ func TestProcessDiagnoses(t *testing.T) {
 	})
 
 	t.Run("objects are kept beside freed memory", func(t *testing.T) {
-		c := growingIn(growth.KindRetained, "[heap: free but resident]").freeing(1)
-		for i, s := range c.Snapshots {
-			kept := int64(mebibytes(s.Elapsed.Seconds()) / 3)
-			c.Snapshots[i].Holdings[0].ResidentBytes -= kept
-			s.Holdings = append(s.Holdings, growth.Holding{
-				Stack: &growth.Stack{ID: 1, PID: judgedPID}, Kind: growth.KindHeap,
-				InuseBytes: kept, ResidentBytes: kept,
-			})
-		}
-		got := Process(c)
-		if got.Reason == verdict.ReasonFragmentation || len(got.Diagnoses) != 2 ||
-			got.Diagnoses[0].Cause != diagnosis.Fragmentation {
-			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
+		for share, want := range map[float64]verdict.Reason{
+			0.1: verdict.ReasonFragmentation, 0.19: verdict.ReasonFragmentation,
+			0.21: verdict.ReasonFragmentation, 0.24: verdict.ReasonStillGrowing,
+			0.33: verdict.ReasonStillGrowing,
+		} {
+			c := growingIn(growth.KindRetained, "[heap: free but resident]").freeing(1)
+			for i, s := range c.Snapshots {
+				kept := int64(share * mebibytes(s.Elapsed.Seconds()))
+				c.Snapshots[i].Holdings[0].ResidentBytes -= kept
+				s.Holdings = append(s.Holdings, growth.Holding{
+					Stack: &growth.Stack{ID: 1, PID: judgedPID}, Kind: growth.KindHeap,
+					InuseBytes: kept, ResidentBytes: kept,
+				})
+			}
+			got := Process(c)
+			if got.Reason != want || len(got.Diagnoses) != 2 ||
+				got.Diagnoses[0].Cause != diagnosis.Fragmentation {
+				t.Errorf("%g kept: %s (%s), %+v", share, got.Class, got.Reason, got.Diagnoses)
+			}
 		}
 	})
 

@@ -2,6 +2,7 @@ package trend
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -142,5 +143,17 @@ func TestWrapperByCallers(t *testing.T) {
 		inProgram("get_room"), inProgram("work_0"), main))
 	if got := onlySuspect(t, also); got.Frame.Function != "get_room" {
 		t.Errorf("it calls others, too: %s", got.Frame.Function)
+	}
+
+	layers := program(1)[:7]
+	for i, s := range layers { // the inner one has one caller
+		frames := slices.Insert(slices.Clone(s.Stack.Frames), 1, inProgram("carve"))
+		layers[i].Stack = &growth.Stack{ID: s.Stack.ID, PID: s.Stack.PID, Frames: frames}
+	}
+	if got := onlySuspect(t, layers); got.Frame.Function != "work_0" {
+		t.Errorf("of two layers: %s", got.Frame.Function)
+	}
+	if got := onlySuspect(t, layers[:4]); got.Frame.Function != "carve" {
+		t.Errorf("of four callers: %s", got.Frame.Function)
 	}
 }

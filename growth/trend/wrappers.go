@@ -1,10 +1,14 @@
 package trend
 
-import "github.com/allocscope/allocscope/growth"
+import (
+	"slices"
 
-// A function is an allocation wrapper where so many callers allocate through it, and at most half of
-// them grow: it serves the whole program.
-const minWrapperCallers = 8
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A function is an allocation wrapper where so many callers allocate through it without growth, and
+// at least as many as grow: it serves the whole program.
+const minOtherCallers = 4
 
 // maxWrappers bounds the wrappers that call each other.
 const maxWrappers = 3
@@ -39,38 +43,75 @@ func wrappersOf(trends []StackTrend) wrappers {
 	return found
 }
 
-// addLevel adds the functions that call the wrappers so far, and are wrappers themselves.
-func (w wrappers) addLevel(trends []StackTrend) (isMore bool) {
-	callers := make(map[functionIdentity]map[functionIdentity]bool) // which of them grow
-	isElse := make(wrappers)                                        // does more than to allocate
+// callersOf are the functions that call a function, by whether some of its growth is theirs.
+type callersOf map[functionIdentity]bool
 
+// areServed reports whether the callers decide what becomes of the memory, and not the function.
+func (c callersOf) areServed() bool {
+	growing := 0
+	for _, grows := range c {
+		if grows {
+			growing++
+		}
+	}
+	return len(c)-growing >= max(minOtherCallers, growing)
+}
+
+// addLevel adds the functions that call the wrappers so far, and are wrappers themselves, with the
+// functions through which they alone allocate.
+func (w wrappers) addLevel(trends []StackTrend) (isMore bool) {
+	callers := make(map[functionIdentity]callersOf)
 	for i := range trends {
 		frames := namedFrames(trends[i].Stack)
-		at := w.count(frames)
-		for k := at; k < len(frames); k++ {
-			if own := identityOf(&frames[k]); k > at {
-				isElse[own] = true
-			} else if f := &frames[k]; !f.Python && f.HasName() && k+1 < len(frames) {
-				if callers[own] == nil {
-					callers[own] = make(map[functionIdentity]bool)
-				}
-				caller := identityOf(&frames[k+1])
-				callers[own][caller] = callers[own][caller] || trends[i].Grows()
+		for k := w.count(frames); k+1 < len(frames); k++ {
+			own, caller := identityOf(&frames[k]), identityOf(&frames[k+1])
+			if callers[own] == nil {
+				callers[own] = make(callersOf)
 			}
+			callers[own][caller] = callers[own][caller] || trends[i].Grows()
 		}
 	}
 
-	for function, all := range callers {
-		growing := 0
-		for _, grows := range all {
-			if grows {
-				growing++
-			}
+	chains := make(map[functionIdentity][]functionIdentity) // from the innermost on
+	isElse := make(wrappers)                                // does more than to allocate
+	for i := range trends {
+		frames := namedFrames(trends[i].Stack)
+		chain := w.chainOf(frames, callers)
+		if len(chain) == 0 {
+			continue
 		}
-		if len(all) >= minWrapperCallers && 2*growing <= len(all) && !isElse[function] {
-			w[function], isMore = true, true
+		last := chain[len(chain)-1]
+		if before := chains[last]; before != nil && !slices.Equal(before, chain) {
+			isElse[last] = true
+		}
+		chains[last] = chain
+		for k := w.count(frames) + len(chain); k < len(frames); k++ {
+			isElse[identityOf(&frames[k])] = true
 		}
 	}
 
+	for last, chain := range chains {
+		if callers[last].areServed() && !isElse[last] {
+			for _, function := range chain {
+				w[function], isMore = true, true
+			}
+		}
+	}
 	return isMore
+}
+
+// chainOf are the functions of a stack from the first that is no wrapper up to one with several
+// callers: each of them is called by the next one alone.
+func (w wrappers) chainOf(frames []growth.Frame, callers map[functionIdentity]callersOf) (chain []functionIdentity) {
+	for k := w.count(frames); k+1 < len(frames); k++ {
+		f := &frames[k]
+		if f.Python || !f.HasName() {
+			return nil
+		}
+		chain = append(chain, identityOf(f))
+		if len(callers[identityOf(f)]) > 1 {
+			return chain
+		}
+	}
+	return nil
 }

@@ -348,23 +348,15 @@ func (c *campaign) build(ctx context.Context, p checked) (program string, err er
 		compiler = "gcc"
 	}
 
-	compile := func(compiler string, arguments ...string) error {
-		output, err := exec.CommandContext(ctx, compiler, arguments...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%s: %w: %s", compiler, err, lastLine(string(output)))
-		}
-		return nil
-	}
-
 	flags := append(strings.Fields("-g -w -pthread"), strings.Fields(p.flags)...)
-	if err := compile("gcc", append(flags, "-c", held, "-o", program+".held.o")...); err != nil {
+	if err := compile(ctx, "gcc", append(flags, "-c", held, "-o", program+".held.o")...); err != nil {
 		return "", err
 	}
 
 	include := filepath.Join(c.sources, "lsan/compiler-rt/test")
 	arguments := append(flags, "-I", include, "-I", filepath.Join(c.sources, "valgrind/include"), source, program+".held.o", "-o", program)
 	if p.dso != "" {
-		err := compile(compiler, append(flags, "-I", include, p.dso, "-fPIC", "-shared", source,
+		err := compile(ctx, compiler, append(flags, "-I", include, p.dso, "-fPIC", "-shared", source,
 			"-o", program+"-so.so")...)
 		if err != nil {
 			return "", err
@@ -375,7 +367,16 @@ func (c *campaign) build(ctx context.Context, p checked) (program string, err er
 	for _, name := range []string{"malloc", "calloc", "_Znwm", "_Znam", "strdup", "_exit", "main"} {
 		arguments = append(arguments, "-Wl,--wrap="+name)
 	}
-	return program, compile(compiler, arguments...)
+	return program, compile(ctx, compiler, arguments...)
+}
+
+// compile runs a compiler. Its error has the last line of its output.
+func compile(ctx context.Context, compiler string, arguments ...string) error {
+	output, err := exec.CommandContext(ctx, compiler, arguments...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", compiler, err, lastLine(string(output)))
+	}
+	return nil
 }
 
 func lastLine(text string) string {

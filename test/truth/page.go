@@ -23,9 +23,10 @@ where the checker would look. For each block that they allocate it is known whic
 that it is lost. A block is undecided where no root is named, and none is excluded.`,
 	"false alarms": `Modules of CPython's regression tests, each in a loop in one process. Upstream
 asserts that none leaks. Growth that is not called a leak is undecided.`,
-	"kinds": `Stressors of stress-ng hold memory of a known kind and size. The rows of the
+	"kinds": `Stressors of stress-ng hold memory of a known kind and size. Their processes wait some
+seconds after each fork, so that they are traced before they allocate. The rows of the
 [RSS breakdown](../internals/measurement.md#the-rss-breakdown) must have the size within 2%, and sum
-to RSS; tracing must stay within its own limit.`,
+to RSS; a trace of two minutes or more must stay within its own limit.`,
 }
 
 // writePage writes the page of the results in a folder.

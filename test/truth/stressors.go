@@ -29,6 +29,17 @@ type stressor struct {
 	until int64         // it is held once it has so many bytes
 }
 
+// leastBase is how much memory any process of stress-ng has at least, in bytes.
+const leastBase = 3 << 19
+
+// heldFrom is the resident memory from which on it is held, in bytes.
+func (s *stressor) heldFrom() int64 {
+	if s.asked > 0 {
+		return s.asked + leastBase
+	}
+	return s.until
+}
+
 // Kinds of memory that malloc made, and of mappings.
 var (
 	ofMalloc = []growth.Kind{
@@ -74,7 +85,7 @@ var stressors = []stressor{
 		name: "vm-locked", args: "--vm 1 --vm-bytes 64M --vm-keep --vm-locked --vm-hang 0",
 		kinds: ofMmap, asked: 64 << 20,
 	},
-	{name: "bigheap", args: "--bigheap 1 --bigheap-growth 1M", kinds: ofMalloc, until: 256 << 20},
+	{name: "bigheap", args: "--bigheap 1 --bigheap-growth 1M", kinds: ofMalloc, until: 128 << 20},
 	{
 		name: "stack", args: "--stack 1 --stack-fill", kinds: []growth.Kind{growth.KindStack},
 		until: 6 << 20,
@@ -106,7 +117,7 @@ var stressors = []stressor{
 	},
 	{name: "heapsort", args: "--heapsort 1 --heapsort-size 4194304", kinds: ofMalloc, until: 16 << 20},
 	{name: "bsearch", args: "--bsearch 1 --bsearch-size 4194304", kinds: ofMalloc, until: 16 << 20},
-	{name: "tsearch", args: "--tsearch 1 --tsearch-size 1000000", kinds: ofMalloc, until: 20 << 20},
+	{name: "tsearch", args: "--tsearch 1 --tsearch-size 1000000", kinds: ofMalloc, until: 12 << 20},
 	{
 		name: "radixsort", args: "--radixsort 1 --radixsort-size 2000000", kinds: ofMalloc,
 		until: 16 << 20,
@@ -137,14 +148,14 @@ func stressorTasks(c *campaign) (tasks []task) {
 
 // Times of a stressor.
 const (
-	knownAfter  = 3 * time.Second  // a process that was forked is known to allocscope
-	holdAfter   = 15 * time.Second // then it is stopped, so that its memory stays as it is
+	holdAfter   = 20 * time.Second // then it is stopped, so that its memory stays as it is
 	holdLate    = 20 * time.Second // it has not as much memory as it should
 	summaryLate = time.Minute
 )
 
 // measureStressor runs a stressor below allocscope run, and compares the rows of its process that
-// has most memory with the kernel's count.
+// has most memory with the kernel's count. Each fork of a stressor waits some seconds, so that it is
+// traced before it allocates.
 func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) error {
 	ctx, stop := context.WithTimeout(ctx, c.duration+summaryLate)
 	defer stop()
@@ -156,10 +167,18 @@ func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) er
 
 	defer os.RemoveAll(work)
 
+	delay := filepath.Join(work, "delay_forks.so")
+	err = compile(ctx, "gcc", "-shared", "-fPIC", "-o", delay,
+		filepath.Join(c.testdata, "truth", "delay_forks.c"))
+	if err != nil {
+		return err
+	}
+
 	command := exec.CommandContext(ctx, c.allocscope, append([]string{
 		"run", "--duration", c.duration.String(), "--output", out, "--force", "--", "stress-ng",
 		"--temp-path", work, "--timeout", "0",
 	}, strings.Fields(one.args)...)...)
+	command.Env = append(os.Environ(), "LD_PRELOAD="+delay)
 	harness.OwnGroup(command)
 	if log, err := os.Create(out + ".log"); err == nil {
 		defer log.Close()
@@ -175,11 +194,11 @@ func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) er
 		_ = command.Wait() // it was killed
 	}()
 
-	if err := delayForks(ctx, command.Process.Pid); err != nil {
+	if err := wait(ctx, holdAfter); err != nil {
 		return err
 	}
 
-	held, err := hold(ctx, command.Process.Pid, max(one.asked, one.until))
+	held, err := hold(ctx, command.Process.Pid, one.heldFrom())
 	if err != nil {
 		return err
 	}
@@ -223,30 +242,6 @@ func killAll(pids []int) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	}
-}
-
-// delayForks stops each new stressor below a process until allocscope knows it, for holdAfter in
-// all. The first milliseconds of a fork are not recorded.
-func delayForks(ctx context.Context, pid int) error {
-	stopped := make(map[int]time.Time)
-	for end := time.Now().Add(holdAfter); time.Now().Before(end); {
-		for i, one := range stressorsOf(pid) {
-			if _, isKnown := stopped[one]; !isKnown && i > 0 { // the first one is no fork
-				_ = syscall.Kill(one, syscall.SIGSTOP) // it may have ended
-				stopped[one] = time.Now()
-			}
-		}
-		for one, at := range stopped {
-			if !at.IsZero() && time.Since(at) > knownAfter {
-				_ = syscall.Kill(one, syscall.SIGCONT) // it may have ended
-				stopped[one] = time.Time{}
-			}
-		}
-		if err := wait(ctx, time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // hold stops all stressors below a process once one of them has so many bytes, and returns the one

@@ -1,6 +1,9 @@
 package heap
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // SizeClasses are the sizes of the blocks of jemalloc (sc.h) and mimalloc (_mi_bin): 8, and four to
 // each doubling from 16 on.
@@ -14,22 +17,59 @@ var SizeClasses = func() (sizes []uint64) {
 	return sizes
 }()
 
-// TCMallocClassOf returns at least how many bytes an object of a size takes in gperftools' tcmalloc.
-// Its classes may be some larger, where spans of pages hold as many objects of the next one.
+// Sizes of gperftools' tcmalloc, in bytes.
+const (
+	tcmallocPage    = 8 << 10
+	tcmallocMaxSize = 256 << 10
+)
+
+// tcmallocClasses are the size classes of gperftools' tcmalloc. A class is left out where a span of
+// pages holds as many objects of the next one.
 //
-// https://github.com/gperftools/gperftools/blob/gperftools-2.10/src/common.cc (AlignmentForSize)
-func TCMallocClassOf(size uint64) uint64 {
-	const pageBytes, maxSize = 8 << 10, 256 << 10
-	alignment := uint64(8)
-	switch {
-	case size > maxSize:
-		alignment = pageBytes
-	case size >= 128:
-		alignment = min(uint64(1)<<(bits.Len64(size)-1)/8, pageBytes)
-	case size >= 16:
-		alignment = 16
+// https://github.com/gperftools/gperftools/blob/gperftools-2.10/src/common.cc (SizeMap::Init)
+var tcmallocClasses = func() (sizes []uint64) {
+	const maxMoved, bytesMoved = 32, 64 << 10
+	before := uint64(0) // pages of a span of the last class, in bytes
+	for size := uint64(8); size <= tcmallocMaxSize; size += tcmallocAlignment(size) {
+		moved := min(max(bytesMoved/size, 2), maxMoved) / 4
+		span := uint64(0)
+		for span == 0 || span/size < moved {
+			span += tcmallocPage
+			for span%size > span/8 {
+				span += tcmallocPage
+			}
+		}
+
+		last := len(sizes) - 1
+		if last >= 0 && span == before && span/size == span/sizes[last] {
+			sizes[last] = size
+			continue
+		}
+		sizes, before = append(sizes, size), span
 	}
-	return (max(size, 1) + alignment - 1) &^ (alignment - 1)
+	return sizes
+}()
+
+// tcmallocAlignment is AlignmentForSize.
+func tcmallocAlignment(size uint64) uint64 {
+	switch {
+	case size > tcmallocMaxSize:
+		return tcmallocPage
+	case size >= 128:
+		return min(uint64(1)<<(bits.Len64(size)-1)/8, tcmallocPage)
+	case size >= 16:
+		return 16
+	}
+	return 8
+}
+
+// TCMallocClassOf returns how many bytes an object of a size takes in gperftools' tcmalloc.
+func TCMallocClassOf(size uint64) uint64 {
+	if size > tcmallocMaxSize {
+		return (size + tcmallocPage - 1) &^ (tcmallocPage - 1)
+	}
+	at, _ := slices.BinarySearch(tcmallocClasses, size)
+	return tcmallocClasses[at]
 }
 
 // SizeClassOf returns the least size class for a size; 0: there is none.

@@ -13,3 +13,16 @@ func TestSizeClassOf(t *testing.T) {
 		}
 	}
 }
+
+// malloc_usable_size of gperftools 2.10 returned these sizes, and the same as TCMallocClassOf for
+// all sizes up to 300,000.
+func TestTCMallocClassOf(t *testing.T) {
+	for size, want := range map[uint64]uint64{
+		1: 8, 9: 16, 129: 144, 769: 896, 3329: 4096, 5121: 6144, 20016: 20480, 26625: 32768,
+		262144: 262144, 262145: 270336,
+	} {
+		if got := TCMallocClassOf(size); got != want {
+			t.Errorf("%d bytes take %d, want %d", size, got, want)
+		}
+	}
+}

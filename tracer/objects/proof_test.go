@@ -82,6 +82,20 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestSweepFor keeps the reason that a search has found, where there is nothing to sweep for.
+func TestSweepFor(t *testing.T) {
+	results := []keeper.Search{
+		{Sweep: keeper.Sweep{Samples: 16, Premise: keeper.PremiseRuntime, Runtime: "V8"}},
+		{Sweep: keeper.Sweep{Samples: 16, Lost: []uint64{1}}},
+	}
+	if err := new(Heap).sweepFor(nil, results); err != nil {
+		t.Fatal(err)
+	}
+	if results[0].Sweep.Runtime != "V8" || results[1].Sweep.Lost != nil {
+		t.Errorf("%+v", results)
+	}
+}
+
 // TestSweepMoved moves all references to some blocks after the memory was listed, to a mapping that is
 // not in the list.
 func TestSweepMoved(t *testing.T) {

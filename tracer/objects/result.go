@@ -92,9 +92,13 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	r.Sweep = keeper.Sweep{Lost: pathless, Samples: r.Samples}
 	r.Paths = rep.paths(candidates, r.Samples)
 	r.Reason = rep.reason(r, rest)
-	if isNative := suspect.Type == "" && !slices.ContainsFunc(samples, (*node).isObject); isNative &&
-		len(r.Paths) > 0 && rep.heap.roots.statics.Runtime() != "" {
-		r.Paths, r.Reason = nil, keeper.ReasonRuntime // its references may keep them
+	runtime := rep.heap.roots.statics.Runtime()
+	isNative := suspect.Type == "" && !slices.ContainsFunc(samples, (*node).isObject)
+	if isNative && len(r.Paths) > 0 && runtime != "" { // its references may keep them
+		r.Paths, r.Reason = nil, keeper.ReasonRuntime
+		r.Sweep = keeper.Sweep{
+			Samples: r.Samples, Premise: keeper.PremiseRuntime, Runtime: runtime,
+		}
 	}
 	return r
 }

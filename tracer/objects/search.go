@@ -113,7 +113,7 @@ func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
 	for i := range results {
 		if l := &results[i].Sweep; l.AreMany() {
 			sweeps = append(sweeps, l)
-		} else {
+		} else if l.Premise == keeper.PremiseHolds { // else the search knows that it fails
 			*l = keeper.Sweep{}
 		}
 	}

@@ -58,21 +58,23 @@ func TestOlderBlock(t *testing.T) {
 
 // TestRounding: the rest of a size class is metadata, and no free memory.
 func TestRounding(t *testing.T) {
-	rows := heapRows(nil)
-	rows.Segments[0].Class = region.Anonymous
-	rows.SizeClass = func(size uint64) uint64 { return size + size/4 }
+	for _, class := range []region.Class{region.Anonymous, region.MainHeap} {
+		rows := heapRows(nil)
+		rows.Segments[0].Class = class
+		rows.SizeClass = func(size uint64) uint64 { return size + size/4 }
 
-	var objects []estimate.LiveObject
-	for at := uint64(0); at+5*4096 <= 16*mib; at += 5 * 4096 {
-		objects = append(objects, estimate.LiveObject{Address: at, Size: 4 * 4096, Stack: 1, Weight: 1})
-	}
-	rows.Fill(Samples{Objects: objects})
+		var objects []estimate.LiveObject
+		for at := uint64(0); at+5*4096 <= 16*mib; at += 5 * 4096 {
+			objects = append(objects, estimate.LiveObject{Address: at, Size: 4 * 4096, Stack: 1, Weight: 1})
+		}
+		rows.Fill(Samples{Objects: objects})
 
-	count := int64(len(objects))
-	sums := sumsOf(rows)
-	if sums[growth.KindHeap] != count*4*4096 || sums[growth.KindMetadata] != count*4096 ||
-		sums[growth.KindRetained] != 16*mib-count*5*4096 {
-		t.Errorf("%v of %d objects", sums, count)
+		count := int64(len(objects))
+		sums := sumsOf(rows)
+		if sums[growth.KindHeap] != count*4*4096 || sums[growth.KindMetadata] != count*4096 ||
+			sums[growth.KindRetained] != 16*mib-count*5*4096 {
+			t.Errorf("class %v: %v of %d objects", class, sums, count)
+		}
 	}
 }
 

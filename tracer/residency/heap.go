@@ -68,14 +68,13 @@ func chunkOf(
 	o estimate.LiveObject, class region.Class, sizeClass func(size uint64) uint64,
 ) mem.Span {
 	object := heap.Object{Address: o.Address, Size: o.Size}
-	switch class {
-	case region.MainHeap, region.Arena:
-		return glibc.ChunkOf(object)
-	case region.MmappedChunk:
-		return glibc.MmappedChunkOf(object)
-	}
-	if sizeClass != nil {
+	switch {
+	case sizeClass != nil: // it may have its blocks in the main heap, too: tcmalloc
 		object.Size = max(object.Size, sizeClass(object.Size))
+	case class == region.MainHeap, class == region.Arena:
+		return glibc.ChunkOf(object)
+	case class == region.MmappedChunk:
+		return glibc.MmappedChunkOf(object)
 	}
 	return mem.Span{Start: object.Address, End: object.Address + object.Size}
 }

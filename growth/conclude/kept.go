@@ -23,7 +23,11 @@ const (
 
 // addKept adds the findings on the containers that keep the growth of a process.
 func (t *Trace) addKept(p *Process) {
-	found := mainSearch(p, t.KeepersOf(p.History))
+	keepers := t.KeepersOf(p.History)
+	waiting := garbageSearch(p, keepers)
+	p.Findings.Garbage = waiting != nil && waiting.Waits.For != ""
+
+	found := mainSearch(p, keepers)
 	if found == nil {
 		return
 	}
@@ -64,6 +68,12 @@ func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 	return searchThat(p, keepers, func(s *keeper.Search) bool {
 		return len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples
 	})
+}
+
+// garbageSearch is the search that has found most of the growth of a process to be garbage; nil: there
+// is none.
+func garbageSearch(p *Process, keepers []keeper.Search) *keeper.Search {
+	return searchThat(p, keepers, func(s *keeper.Search) bool { return 2*s.Garbage > s.Samples })
 }
 
 // searchThat is the search for the largest part of the growth of a process: for the first suspect, or

@@ -204,14 +204,26 @@ func TestDecideOrder(t *testing.T) {
 	both := func(a, b Findings) Findings {
 		return Findings{
 			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate, Lost: a.Lost,
-			Fragmentation: a.Fragmentation || b.Fragmentation,
-			WithoutFiles:  a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
+			Fragmentation: a.Fragmentation || b.Fragmentation, Garbage: a.Garbage || b.Garbage,
+			WithoutFiles: a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
 			Streak: b.Streak, UntilEnough: b.UntilEnough,
 		}
 	}
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
 
+	garbage := Findings{Garbage: true}
+
 	for name, d := range map[string]decision{
+		"garbage is the reason, though stacks accumulate": {
+			ClassGrowing, both(garbage, stacks), ClassSuspected, ReasonGarbage,
+		},
+		"garbage stays the reason": {
+			ClassLeak, both(garbage, fewChecks()), ClassSuspected, ReasonGarbage,
+		},
+		"no growth is no garbage": {ClassPlateau, garbage, ClassPlateau, ""},
+		"freed memory is most of it, and no garbage": {
+			ClassGrowing, both(freed, garbage), ClassGrowing, ReasonFragmentation,
+		},
 		"freed memory is the reason, though stacks accumulate": {
 			ClassGrowing, both(freed, stacks), ClassSuspected, ReasonFragmentation,
 		},

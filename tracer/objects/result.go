@@ -312,6 +312,9 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 
 	for i := from; i < len(steps); i++ {
 		l := rep.linkOf(steps[i], placesOf(c.ways, i))
+		if i > 0 && shared[i-1] && l.Entries > 0 && l.Limit == 0 {
+			l.Limit = rep.heap.objects.ownerLimit(steps[i-1].node, int64(l.Entries))
+		}
 		if i == from {
 			l.How, l.Name = keeper.HowVariable, ""
 		}

@@ -91,6 +91,12 @@ func TestDecide(t *testing.T) {
 			{ClassPlateau, freed, ClassPlateau, none},
 			{ClassSaturating, freed, ClassSaturating, none},
 		}},
+		{"garbage", []decision{
+			{ClassLeak, Findings{Garbage: true}, ClassLeak, ReasonGarbage},
+			{ClassGrowing, Findings{Garbage: true}, ClassGrowing, ReasonGarbage},
+			{ClassPlateau, Findings{Garbage: true}, ClassPlateau, none},
+			{ClassSaturating, Findings{Garbage: true}, ClassSaturating, none},
+		}},
 		{"without files", []decision{
 			{ClassLeak, withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
 			{ClassGrowing, withoutFiles(ClassSpikyPlateau), ClassSpikyPlateau, ReasonPageCache},
@@ -148,7 +154,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 11 {
+	if len(overrides) != 12 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }
@@ -220,7 +226,6 @@ func TestDecideOrder(t *testing.T) {
 		"garbage stays the reason": {
 			ClassLeak, both(garbage, fewChecks()), ClassSuspected, ReasonGarbage,
 		},
-		"no growth is no garbage": {ClassPlateau, garbage, ClassPlateau, ""},
 		"freed memory is most of it, and no garbage": {
 			ClassGrowing, both(freed, garbage), ClassGrowing, ReasonFragmentation,
 		},

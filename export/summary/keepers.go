@@ -28,6 +28,8 @@ type Keeper struct {
 	Reason keeper.Reason `json:"reason,omitempty"`
 	// Garbage is the number of samples to which nothing outside of a cycle of objects refers.
 	Garbage int `json:"garbage"`
+	// Waits is what the garbage waits for; absent: there is none, or it is not known.
+	Waits *keeper.Wait `json:"waits,omitempty"`
 	// Collections is how often the oldest generation of the garbage collector has run within
 	// CollectionsS; absent where that is unknown.
 	Collections  *int    `json:"collections,omitempty"`
@@ -67,6 +69,9 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took), Earlier: s.IsEarlier,
 			Lost: len(s.Sweep.Lost), Unproven: s.Sweep.Premise, UnprovenBytes: s.Sweep.Bytes,
 			Runtime: s.Sweep.Runtime,
+		}
+		if s.Waits.For != "" {
+			k.Waits = &s.Waits
 		}
 		if s.Proof.IsProven() {
 			k.Lost, k.LostProven, k.Unproven, k.UnprovenBytes = s.Proof.Lost, true, "", 0

@@ -66,6 +66,7 @@ const (
 	StepKeeperBounded    StepCode = "keeper-bounded"    // lower the limit that the container has
 	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
 	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
+	StepKeeperDebug      StepCode = "keeper-debug"      // gc.garbage keeps it, by a flag for debugging
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
 
 	StepLost StepCode = "lost" // find the free, or the release of a reference, that is missing
@@ -172,8 +173,8 @@ func (s *Summary) steps() []Step {
 
 	remedy, isKnown := s.remedy()
 	switch {
-	case s.WhyCode == verdict.ReasonFragmentation, s.WhyCode == verdict.ReasonBounded,
-		s.Class == verdict.ClassLeak:
+	case s.WhyCode == verdict.ReasonFragmentation, s.WhyCode == verdict.ReasonGarbage,
+		s.WhyCode == verdict.ReasonBounded, s.Class == verdict.ClassLeak:
 		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
 	case s.Class == verdict.ClassSuspected:
 		return withFirst(isKnown, remedy, longer, view)
@@ -366,6 +367,8 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperStatic
 	case path.Root.Kind == keeper.RootThread:
 		return StepKeeperThread
+	case path.Root.Module == "gc" && path.Root.Name == "garbage":
+		return StepKeeperDebug
 	case path.Root.Name == "__warningregistry__":
 		return StepKeeperWarnings
 	case path.Root.IsCall() && path.Root.File != "" && !growth.IsUserFile(path.Root.File):

@@ -56,7 +56,7 @@ func earlierText(k *summary.Keeper) string {
 
 // garbageText is about objects that wait for the garbage collector.
 func garbageText(k *summary.Keeper) string {
-	text := "garbage: waits for gc"
+	text := "garbage: " + waitText(k)
 	ofTracing := clockText(math.Round(k.CollectionsS)) + " of tracing"
 	switch {
 	case k.Collections == nil:

@@ -424,7 +424,10 @@ func TestKeeperSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts := []string{stepTexts[summary.StepGarbage]}
+	var texts []string
+	for _, wait := range waits {
+		texts = append(texts, wait.step)
+	}
 	for _, steps := range keeperSteps {
 		texts = append(texts, strings.ReplaceAll(steps[0], "%s", "X"))
 	}

@@ -132,3 +132,85 @@ func sweepLine(k *summary.Keeper) string {
 
 	return ""
 }
+
+// waits are what garbage waits for, and what to do about it.
+var waits = map[keeper.WaitFor]struct{ text, step string }{
+	"": {
+		"waits for gc", "break the cycles of references, or call gc.collect() now and then",
+	},
+	keeper.WaitEnable: {
+		"gc.disable() is in force",
+		"call gc.enable(), or gc.collect() now and then; or break the cycles of references",
+	},
+	keeper.WaitThreshold0: {
+		"gc.set_threshold(0) has turned gc off",
+		"call gc.set_threshold(700, 10, 10), or gc.collect() now and then",
+	},
+	keeper.WaitUnfreeze: {
+		"gc.freeze() keeps gc from it",
+		"call gc.unfreeze() and gc.collect(); before each gc.freeze(), call gc.collect()",
+	},
+	keeper.WaitUpgrade: {
+		"gc of Python 3.14.0 to 3.14.4 gets to it late",
+		"upgrade to Python 3.14.5 or later, or call gc.collect() now and then",
+	},
+	keeper.WaitThresholds: {
+		"waits for the thresholds of gc",
+		"lower the thresholds of gc.set_threshold(), or call gc.collect() now and then",
+	},
+	keeper.WaitQuarter: {
+		"waits until a quarter of all objects is new",
+		"call gc.collect() now and then, or break the cycles of references",
+	},
+}
+
+// waitOf is what the garbage of a keeper waits for.
+func waitOf(k *summary.Keeper) keeper.Wait {
+	if k == nil || k.Waits == nil {
+		return keeper.Wait{}
+	}
+	return *k.Waits
+}
+
+// waitText is what garbage waits for, in a few words.
+func waitText(k *summary.Keeper) string {
+	w := waitOf(k)
+	if text := waits[w.For].text; text != "" {
+		return text
+	}
+	return waits[""].text
+}
+
+// garbageStep is the remedy for garbage.
+func garbageStep(k *summary.Keeper) string {
+	if step := waits[waitOf(k).For].step; step != "" {
+		return step
+	}
+	return waits[""].step
+}
+
+// garbageLines are the proof that the growth is garbage, with the numbers of what it waits for, and
+// what decides.
+func garbageLines(s *summary.Summary) []string {
+	k := s.MainKeeper()
+	if k == nil {
+		return Certainty(s.Verdict)
+	}
+
+	text := fmt.Sprintf("no variable leads to %d of %d samples, only their own cycles", k.Garbage, k.Samples)
+	return present(text, waitNumbers(waitOf(k)),
+		"decided by gc.collect(): it frees them, unless code of C holds them")
+}
+
+// waitNumbers are the numbers of a wait; empty: it has none.
+func waitNumbers(w keeper.Wait) string {
+	switch {
+	case w.For == keeper.WaitThresholds && len(w.Thresholds) == 3:
+		return fmt.Sprintf("gc.set_threshold(%d, %d, %d): %s new objects so far", w.Thresholds[0],
+			w.Thresholds[1], w.Thresholds[2], units.Thousands(int64(w.Count)))
+	case w.For == keeper.WaitQuarter:
+		return fmt.Sprintf("a full collection waits for %s new long-lived objects: %s so far",
+			units.Thousands(w.LongLived/4), units.Thousands(w.Pending))
+	}
+	return ""
+}

@@ -32,7 +32,6 @@ var stepTexts = map[summary.StepCode]string{
 	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
 	summary.StepDiff:      "after the fix: trace it as long again, and compare both folders by allocscope diff",
 	summary.StepGraph:     "keep loss.item() or tensor.detach(), not tensors with their graph",
-	summary.StepGarbage:   "break the cycles of references, or call gc.collect() now and then",
 }
 
 // gpuSteps are what to do about each diagnosis of GPU memory.
@@ -69,6 +68,9 @@ var keeperSteps = map[summary.StepCode][]string{
 	summary.StepKeeperCall: {
 		"%s keeps what it has read until it ends: clear each item when done",
 		"clear each item of %s when done",
+	},
+	summary.StepKeeperDebug: {
+		"call gc.set_debug(0), and clear %s: gc.DEBUG_SAVEALL keeps garbage there",
 	},
 	summary.StepKeeperStatic: {"find what adds to %s and removes nothing", "free what %s holds"},
 	summary.StepKeeperThread: {"find what the %s still uses", "see the %s"},
@@ -150,6 +152,8 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 		return causeStep(s, step.Cause)
 	case summary.StepExtension:
 		return "find what keeps what that line allocates, or the free that " + step.Library + " lacks"
+	case summary.StepGarbage:
+		return garbageStep(s.MainKeeper())
 	case summary.StepLost:
 		return lostStep(s.Lost)
 	case summary.StepGPU:

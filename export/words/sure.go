@@ -172,8 +172,11 @@ func sureLines(s *summary.Summary) []string {
 		v.ToLimit = &left
 	}
 	lines := Certainty(v)
-	if s.WhyCode == verdict.ReasonFragmentation {
+	switch s.WhyCode {
+	case verdict.ReasonFragmentation:
 		lines = []string{strings.Join(fragmentationLines(s), "; ")}
+	case verdict.ReasonGarbage:
+		lines = garbageLines(s)
 	}
 
 	switch {
@@ -272,6 +275,8 @@ func Certainty(v summary.Verdict) []string {
 	switch v.WhyCode {
 	case verdict.ReasonFragmentation:
 		return []string{"the growth is freed memory that malloc keeps"}
+	case verdict.ReasonGarbage:
+		return []string{"no variable leads to it: it waits for the garbage collector"}
 	case verdict.ReasonPageCache:
 		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
 			"runs out of memory"}

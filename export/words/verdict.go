@@ -27,6 +27,8 @@ func Name(v summary.Verdict) string {
 	switch v.WhyCode {
 	case verdict.ReasonFragmentation:
 		return "FRAGMENTATION"
+	case verdict.ReasonGarbage:
+		return "GARBAGE"
 	case verdict.ReasonBounded:
 		return "FILLS UP"
 	case verdict.ReasonLost:
@@ -281,6 +283,8 @@ func Reason(v summary.Verdict) string {
 			v.Streak.Found, v.Streak.Needed)
 	case verdict.ReasonFragmentation:
 		return "freed memory that malloc keeps"
+	case verdict.ReasonGarbage:
+		return "cycles of objects that wait for the garbage collector"
 	case verdict.ReasonPageCache:
 		return "only pages of mapped files grow, which the kernel can take back"
 	case verdict.ReasonWorkers:

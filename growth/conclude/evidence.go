@@ -7,7 +7,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
-	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -265,10 +264,7 @@ func garbage(k *known) (Fact, bool) {
 	if k.result == nil {
 		return Fact{}, false
 	}
-	found := searchThat(&k.result.Main, k.result.Keepers, func(s *keeper.Search) bool {
-		return 2*s.Garbage > s.Samples
-	})
-	return Fact{Code: FactGarbage}, found != nil
+	return Fact{Code: FactGarbage}, garbageSearch(&k.result.Main, k.result.Keepers) != nil
 }
 
 // callSites are the suspects that explain the growth, and whether they have freed anything.

@@ -23,7 +23,11 @@ const (
 
 // addKept adds the findings on the containers that keep the growth of a process.
 func (t *Trace) addKept(p *Process) {
-	found := mainSearch(p, t.KeepersOf(p.History))
+	keepers := t.KeepersOf(p.History)
+	waiting := garbageSearch(p, keepers)
+	p.Findings.Garbage = waiting != nil && waiting.Waits.For != ""
+
+	found := mainSearch(p, keepers)
 	if found == nil {
 		return
 	}
@@ -31,17 +35,19 @@ func (t *Trace) addKept(p *Process) {
 	if at := path.GrowingLink(); at >= 0 {
 		p.Findings.AppendOnly = isAppendOnly(&path.Links[at])
 		isWhole := float64(path.Samples) >= minBoundSamples*float64(found.Samples)
-		if b := boundOf(p, &path.Links[at]); b != nil && isWhole {
+		if b := boundOf(p, path, at); b != nil && isWhole {
 			p.Findings.Bound = b
 		}
 	}
 }
 
-// boundOf is the end of growth that a container with a limit keeps; nil: it has none, or has met it.
-// An entry takes as much as the growth of the first suspect says.
-func boundOf(p *Process, l *keeper.Link) *verdict.Bound {
-	sizes := p.History.Timeline.Series().Y
-	if l.Limit <= int64(l.Entries) || len(p.Suspects) == 0 || len(sizes) == 0 {
+// boundOf is the end of growth that a container with a limit keeps; nil: it has none, or has met it,
+// or its entries become larger. An entry takes as much as the growth of the first suspect says.
+func boundOf(p *Process, path *keeper.Path, at int) *verdict.Bound {
+	sizes, l := p.History.Timeline.Series().Y, &path.Links[at]
+	isLarger := p.Judged.Shape.Halves > sameHalves || slices.ContainsFunc(path.Links[at+1:],
+		func(within keeper.Link) bool { return within.PerMinute > 0 })
+	if isLarger || l.Limit <= int64(l.Entries) || len(p.Suspects) == 0 || len(sizes) == 0 {
 		return nil
 	}
 	first := &p.Suspects[0]
@@ -64,6 +70,12 @@ func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 	return searchThat(p, keepers, func(s *keeper.Search) bool {
 		return len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples
 	})
+}
+
+// garbageSearch is the search that has found most of the growth of a process to be garbage; nil: there
+// is none.
+func garbageSearch(p *Process, keepers []keeper.Search) *keeper.Search {
+	return searchThat(p, keepers, func(s *keeper.Search) bool { return 2*s.Garbage > s.Samples })
 }
 
 // searchThat is the search for the largest part of the growth of a process: for the first suspect, or

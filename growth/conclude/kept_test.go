@@ -59,6 +59,33 @@ func TestAppendOnly(t *testing.T) {
 	}
 }
 
+// TestGarbageFound names garbage as the growth where the collector's state says what it waits for.
+func TestGarbageFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		garbage int // of 16 samples
+		waits   keeper.WaitFor
+		want    verdict.Reason
+	}{
+		"waits for gc.enable()": {16, keeper.WaitEnable, verdict.ReasonGarbage},
+		"waits for its turn":    {16, "", verdict.ReasonStillGrowing},
+		"a part of it":          {8, keeper.WaitEnable, verdict.ReasonStillGrowing},
+	} {
+		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
+		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
+			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute, Garbage: c.garbage,
+			Waits: keeper.Wait{For: c.waits},
+		}}}
+		judged := verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
+		p := Process{History: history, Judgement: judge.Judgement{
+			Judged: judged, Suspects: []trend.Suspect{{Share: 0.8, StackIDs: []uint64{7}}},
+		}}
+		trace.AddChecks(&p)
+		if p.Class != verdict.ClassGrowing || p.Reason != c.want {
+			t.Errorf("%s: %s (%s), want %s", name, p.Class, p.Reason, c.want)
+		}
+	}
+}
+
 // TestContainerLimit knows the end of growth that a container with a limit keeps.
 func TestContainerLimit(t *testing.T) {
 	full := keeper.Link{Type: "collections.deque", PerMinute: 600, GrowthS: 30, Entries: 4000, Limit: 10_000}
@@ -68,23 +95,27 @@ func TestContainerLimit(t *testing.T) {
 	none.Limit = 0
 
 	for name, c := range map[string]struct {
-		link    keeper.Link
-		samples int
-		want    float64 // bytes that are still to come
+		link, within keeper.Link
+		samples      int
+		halves       float64 // how many times as fast the second half rose
+		want         float64 // bytes that are still to come
 	}{
-		"on its way":  {full, 16, 6000 * 100},
-		"met":         {met, 16, 0},
-		"no limit":    {none, 16, 0},
-		"some beside": {full, 12, 0},
+		"on its way":            {full, keeper.Link{}, 16, 1, 6000 * 100},
+		"met":                   {met, keeper.Link{}, 16, 1, 0},
+		"no limit":              {none, keeper.Link{}, 16, 1, 0},
+		"some beside":           {full, keeper.Link{}, 12, 1, 0},
+		"entries that grow":     {full, keeper.Link{PerMinute: 60}, 16, 1, 0},
+		"entries become larger": {full, keeper.Link{}, 16, 1.5, 0},
 	} {
 		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
 		history.Timeline = growth.Timeline{growth.UnknownSample()}
 		history.Timeline[0].RSS = 50 << 20
 		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
 			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute,
-			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{c.link}}},
+			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{c.link, c.within}}},
 		}}}
 		p := Process{History: history, Judgement: judge.Judgement{
+			Judged:   verdict.Verdict{Shape: verdict.Shape{Halves: c.halves}},
 			Suspects: []trend.Suspect{{Share: 0.9, Rate: 1000, StackIDs: []uint64{7}}},
 		}}
 		trace.addKept(&p)

@@ -2,6 +2,7 @@ package conclude
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/allocscope/allocscope/growth"
@@ -82,7 +83,20 @@ type Together struct {
 type grower struct {
 	pid, workers int
 	rate         float64
-	inCgroup     bool
+	// left is how many bytes are to come until it ends by itself; 0: its end is not known.
+	left     float64
+	inCgroup bool
+}
+
+// growerOf is the growth of a process of the tree; without a rate: it does not grow, or slows down.
+func growerOf(v *verdict.Verdict) grower {
+	switch {
+	case v.Class == verdict.ClassFillsUp && v.Fill != nil && v.Fill.Left > 0:
+		return grower{rate: max(0, v.Rate), left: v.Fill.Left, inCgroup: true}
+	case v.Class.Grows():
+		return grower{rate: max(0, v.Rate), inCgroup: true}
+	}
+	return grower{inCgroup: true}
 }
 
 // minTogether is how many times as fast as the main process all that grows must fill the memory to
@@ -135,6 +149,7 @@ const minGrowerShare = 0.05
 
 func togetherIn(h growth.Headroom, all []grower) *Together {
 	sum := &Together{Headroom: h}
+	var counted []grower
 	for _, g := range all {
 		if g.rate < minGrowerShare*all[0].rate {
 			break // they are in order
@@ -142,21 +157,54 @@ func togetherIn(h growth.Headroom, all []grower) *Together {
 		if h.Of != growth.LimitMachine && !g.inCgroup {
 			continue
 		}
+		counted = append(counted, g)
 		sum.Rate += g.rate
 		sum.Workers += g.workers
 		if g.pid != 0 {
 			sum.With = append(sum.With, g.pid)
 		}
 	}
-	sum.ToLimit = float64(h.Left) / sum.Rate
+	if sum.ToLimit = timeToFill(float64(h.Left), counted); math.IsInf(sum.ToLimit, 1) {
+		sum.Rate = 0
+	}
 	return sum
+}
+
+// timeToFill is when growers have filled so many bytes, in seconds; infinite: those that end by
+// themselves leave room.
+func timeToFill(left float64, all []grower) (seconds float64) {
+	rate := 0.0
+	var ending []grower
+	for _, g := range all {
+		rate += g.rate
+		if g.left > 0 {
+			ending = append(ending, g)
+		}
+	}
+	slices.SortFunc(ending, func(a, b grower) int { return cmp.Compare(a.left/a.rate, b.left/b.rate) })
+
+	for i, g := range ending {
+		end := g.left / g.rate
+		if left <= rate*(end-seconds) {
+			break
+		}
+		left -= rate * (end - seconds)
+		seconds, rate = end, rate-g.rate
+		if i+1 == len(all) { // the last one, but for rounding
+			rate = 0
+		}
+	}
+	if rate <= 0 {
+		return math.Inf(1)
+	}
+	return seconds + left/rate
 }
 
 // growers are all that grow, the fastest first.
 func (t *Trace) growers(r *Result) []grower {
 	var all []grower
-	if r.Main.Class.Grows() && r.Main.Rate > 0 {
-		all = append(all, grower{rate: r.Main.Rate, inCgroup: true})
+	if main := growerOf(&r.Main.Verdict); main.rate > 0 {
+		all = append(all, main)
 	}
 
 	inGroups := make(map[growth.Role]bool)
@@ -179,8 +227,9 @@ func (t *Trace) growers(r *Result) []grower {
 	for _, p := range r.All {
 		isOther := p.History != r.Main.History && !inGroups[p.History.Role]
 		isAlive := p.History.Last >= t.lastElapsed()
-		if isOther && isAlive && p.Class.Grows() && p.Rate > 0 {
-			all = append(all, grower{pid: p.History.PID, rate: p.Rate, inCgroup: true})
+		if g := growerOf(&p.Verdict); isOther && isAlive && g.rate > 0 {
+			g.pid = p.History.PID
+			all = append(all, g)
 		}
 	}
 	for _, o := range t.Others {

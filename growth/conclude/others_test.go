@@ -177,6 +177,29 @@ func TestTogether(t *testing.T) {
 	}
 }
 
+// TestTimeToFill counts memory that fills up as long as it does.
+func TestTimeToFill(t *testing.T) {
+	endless := func(rate float64) grower { return grower{rate: rate} }
+	ending := func(rate, left float64) grower { return grower{rate: rate, left: left} }
+
+	for name, c := range map[string]struct {
+		all  []grower
+		want float64
+	}{
+		"endless":            {[]grower{endless(10), endless(40)}, 20},
+		"ends later":         {[]grower{endless(10), ending(40, 900)}, 20},
+		"ends before":        {[]grower{endless(10), ending(40, 400)}, 60},
+		"both end before":    {[]grower{ending(10, 90), ending(40, 400)}, math.Inf(1)},
+		"one ends, one not":  {[]grower{ending(10, 90), ending(40, 4000)}, 910. / 40},
+		"ends and two go on": {[]grower{ending(100, 500), endless(10), endless(40)}, 10},
+		"nothing":            {nil, math.Inf(1)},
+	} {
+		if got := timeToFill(1000, c.all); math.Abs(got-c.want) > 1e-9 && got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestTogetherInCgroup counts processes outside of the container for the machine alone.
 func TestTogetherInCgroup(t *testing.T) {
 	trace := traceOf(member{1, growth.RoleTrainer, true, rising(500, 60)})

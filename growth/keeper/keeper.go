@@ -22,8 +22,10 @@ type Search struct {
 	// Reason for which no path is named, or none of part of the samples; empty: Paths and Garbage
 	// explain all.
 	Reason Reason
-	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
+	// Garbage is the number of samples that nothing outside of a cycle of objects refers to, and Waits
+	// has what it waits for.
 	Garbage int
+	Waits   Wait
 	// Collections is how often the oldest generation of the garbage collector has run within
 	// CollectionsTime; -1: not known. In the result of objects.Heap, it is since the interpreter
 	// started, and CollectionsTime is 0.

@@ -92,10 +92,12 @@ func (s *Search) isSpread() bool {
 }
 
 // DropOldGarbage takes back that samples are garbage where they are older than full collections of
-// the garbage collector, which would have freed them. Collections is since the first census.
+// the garbage collector, which would have freed them. Collections is since the first census. They
+// leave out frozen objects.
 func (s *Search) DropOldGarbage() {
-	if s.Garbage > 0 && s.Collections >= minCollections && s.isSpread() {
-		s.Garbage = 0
+	isCollected := s.Collections >= minCollections && s.Waits.For != WaitUnfreeze
+	if s.Garbage > 0 && isCollected && s.isSpread() {
+		s.Garbage, s.Waits = 0, Wait{}
 		if s.Reason == ReasonGarbage || s.Reason == ReasonNone {
 			s.Reason = ReasonChanging
 		}

@@ -56,18 +56,20 @@ func TestDropOldGarbage(t *testing.T) {
 	for _, c := range []struct {
 		collections int
 		ages        Ages
+		waits       WaitFor
 		garbage     int
 		reason      Reason
 	}{
-		{0, Ages{First: 1, Last: time.Minute}, 8, ReasonGarbage},
-		{-1, Ages{First: 1, Last: time.Minute}, 8, ReasonGarbage},
-		{1, Ages{First: 1, Last: time.Minute}, 8, ReasonGarbage},
-		{2, Ages{First: 1, Last: time.Minute}, 0, ReasonChanging},
-		{9, Ages{First: 59 * time.Second, Last: time.Minute}, 8, ReasonGarbage},
+		{0, Ages{First: 1, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
+		{-1, Ages{First: 1, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
+		{1, Ages{First: 1, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
+		{2, Ages{First: 1, Last: time.Minute}, WaitEnable, 0, ReasonChanging},
+		{9, Ages{First: 1, Last: time.Minute}, WaitUnfreeze, 8, ReasonGarbage},
+		{9, Ages{First: 59 * time.Second, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
 	} {
 		s := Search{
 			Samples: 8, Garbage: 8, Reason: ReasonGarbage, Collections: c.collections, Ages: c.ages,
-			Elapsed: time.Minute,
+			Elapsed: time.Minute, Waits: Wait{For: c.waits},
 		}
 		if s.DropOldGarbage(); s.Garbage != c.garbage || s.Reason != c.reason {
 			t.Errorf("%d collections, %+v: %d, %s", c.collections, c.ages, s.Garbage, s.Reason)

@@ -11,6 +11,9 @@ type Findings struct {
 	AppendOnly bool
 	// Fragmentation: freed memory that malloc keeps is most of the growth.
 	Fragmentation bool
+	// Garbage: most of the growth is cycles of objects that no variable leads to, and it is known why
+	// the garbage collector does not get to them.
+	Garbage bool
 	// WithoutFiles is the verdict on the memory besides mapped files, where pages of files are most
 	// of the growth; else nil.
 	WithoutFiles *Verdict
@@ -71,6 +74,7 @@ var overrides = []override{
 	{"stacks accumulate", suspectStacks},
 	{"append only", suspectContainer},
 	{"fragmentation", nameFragmentation},
+	{"garbage", nameGarbage},
 	{"without files", leaveOutFiles},
 	{"fills up", nameBound},
 	{"workers", judgeWorkers},
@@ -111,6 +115,13 @@ func suspectContainer(v *Verdict, f Findings) {
 func nameFragmentation(v *Verdict, f Findings) {
 	if f.Fragmentation && v.Class.Grows() {
 		v.Reason = ReasonFragmentation
+	}
+}
+
+// nameGarbage names garbage as the growth. The class stays: what it waits for may never come.
+func nameGarbage(v *Verdict, f Findings) {
+	if f.Garbage && v.Class.Grows() && v.Reason != ReasonFragmentation {
+		v.Reason = ReasonGarbage
 	}
 }
 
@@ -183,7 +194,7 @@ func requireStreak(v *Verdict, f Findings) {
 
 	v.Class = ClassSuspected
 	switch v.Reason {
-	case ReasonFragmentation, ReasonBounded, ReasonWorkers, ReasonOutside: // they say what grows
+	case ReasonFragmentation, ReasonGarbage, ReasonBounded, ReasonWorkers, ReasonOutside: // the cause
 	default:
 		v.Reason, v.Streak = ReasonFewRechecks, f.Streak
 	}

@@ -91,6 +91,12 @@ func TestDecide(t *testing.T) {
 			{ClassPlateau, freed, ClassPlateau, none},
 			{ClassSaturating, freed, ClassSaturating, none},
 		}},
+		{"garbage", []decision{
+			{ClassLeak, Findings{Garbage: true}, ClassLeak, ReasonGarbage},
+			{ClassGrowing, Findings{Garbage: true}, ClassGrowing, ReasonGarbage},
+			{ClassPlateau, Findings{Garbage: true}, ClassPlateau, none},
+			{ClassSaturating, Findings{Garbage: true}, ClassSaturating, none},
+		}},
 		{"without files", []decision{
 			{ClassLeak, withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
 			{ClassGrowing, withoutFiles(ClassSpikyPlateau), ClassSpikyPlateau, ReasonPageCache},
@@ -148,7 +154,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 11 {
+	if len(overrides) != 12 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }
@@ -204,14 +210,25 @@ func TestDecideOrder(t *testing.T) {
 	both := func(a, b Findings) Findings {
 		return Findings{
 			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate, Lost: a.Lost,
-			Fragmentation: a.Fragmentation || b.Fragmentation,
-			WithoutFiles:  a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
+			Fragmentation: a.Fragmentation || b.Fragmentation, Garbage: a.Garbage || b.Garbage,
+			WithoutFiles: a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
 			Streak: b.Streak, UntilEnough: b.UntilEnough,
 		}
 	}
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
 
+	garbage := Findings{Garbage: true}
+
 	for name, d := range map[string]decision{
+		"garbage is the reason, though stacks accumulate": {
+			ClassGrowing, both(garbage, stacks), ClassSuspected, ReasonGarbage,
+		},
+		"garbage stays the reason": {
+			ClassLeak, both(garbage, fewChecks()), ClassSuspected, ReasonGarbage,
+		},
+		"freed memory is most of it, and no garbage": {
+			ClassGrowing, both(freed, garbage), ClassGrowing, ReasonFragmentation,
+		},
 		"freed memory is the reason, though stacks accumulate": {
 			ClassGrowing, both(freed, stacks), ClassSuspected, ReasonFragmentation,
 		},

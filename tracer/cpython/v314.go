@@ -150,6 +150,7 @@ var v314 = Version{
 		GCGenerations:     24,
 		GCGenerationStats: 120,
 		GCGeneration0:     Absent,
+		GCLongLivedTotal:  240,
 		FirstFullGC:       0x030e05a0,
 	},
 

@@ -150,6 +150,7 @@ var v38 = Version{
 		GCGenerations:     24,
 		GCGenerationStats: 128,
 		GCGeneration0:     96,
+		GCLongLivedTotal:  224,
 		FirstFullGC:       0,
 	},
 

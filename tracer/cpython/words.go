@@ -67,6 +67,10 @@ func (s *Structures) IsFirstGeneration(generation0, state uint64) bool {
 	return generation0 == first || generation0 == first-4
 }
 
+// PermanentGeneration is where a struct _gc_runtime_state has the list of the objects that gc.freeze()
+// has taken from the collector.
+func (s *Structures) PermanentGeneration() uint64 { return s.GCGenerationStats - GCGenerationSize }
+
 // dequeBlockItems is BLOCKLEN: a block of a deque has as many items, and two links.
 // https://github.com/python/cpython/blob/v3.14.0/Modules/_collectionsmodule.c
 const dequeBlockItems = 64

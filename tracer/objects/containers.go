@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"strconv"
+
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
@@ -30,6 +32,109 @@ func (o *objectReader) limitOf(n *node) int64 {
 	}
 	maxlen, _ := o.pages.word(n.address + o.version.DequeMaxlen)
 	return limitBy(maxlen)
+}
+
+// ownerNames are the attributes by which an object that limits its container is known, whatever its
+// class is called: the limit, and the state that it keeps for the limit. Queues count tasks or have a
+// semaphore, caches count what they have.
+var ownerNames = []struct{ limit, state, size string }{
+	{limit: "maxsize", state: "unfinished_tasks"},                                // queue.Queue
+	{limit: "_maxsize", state: "_unfinished_tasks"},                              // asyncio.Queue
+	{limit: "_maxsize", state: "_sem"},                                           // multiprocessing.Queue
+	{limit: "_Cache__maxsize", size: "_Cache__currsize"},                         // cachetools
+	{limit: "maxsize", size: "currsize"}, {limit: "_maxsize", size: "_currsize"}, // caches like it
+}
+
+// semValueMax is SEM_VALUE_MAX, which a multiprocessing.Queue without a limit has.
+const semValueMax = 1<<31 - 1
+
+// ownerLimit returns the most entries of the container of an object that limits it; 0: there is no
+// limit, or it is not known.
+func (o *objectReader) ownerLimit(n *node, entries int64) int64 {
+	if n.typ == nil || n.typ.kind != kindOther || entries <= 0 {
+		return 0
+	}
+	for _, names := range ownerNames {
+		limit, ok := o.number(n, names.limit)
+		if !ok || limit <= 0 || limit >= semValueMax {
+			continue
+		}
+		if names.size == "" {
+			if _, ok := o.attribute(n, names.state); ok && entries <= limit {
+				return limit
+			}
+			continue
+		}
+		// A size may be in other units than entries: of bytes, for which the entries stand.
+		size, ok := o.number(n, names.size)
+		if ok && size > 0 && size <= limit {
+			return int64(float64(entries) * float64(limit) / float64(size))
+		}
+	}
+	return 0
+}
+
+// number returns an attribute that is an int.
+func (o *objectReader) number(n *node, name string) (int64, bool) {
+	value, ok := o.attribute(n, name)
+	if !ok {
+		return 0, false
+	}
+	text, _ := o.python.Repr(value)
+	number, err := strconv.ParseInt(text, 10, 64)
+	return number, err == nil
+}
+
+// maxAttributes bounds the attributes of an object that are looked at.
+const maxAttributes = 64
+
+// attribute returns an attribute of an instance, by its own dict or values.
+func (o *objectReader) attribute(n *node, name string) (value uint64, ok bool) {
+	dict, values := o.attributesOf(n)
+	if dict != 0 {
+		return o.python.Lookup(dict, name, maxAttributes)
+	}
+	shape, ok := o.dicts.keysAt(n.typ.cachedKeys)
+	if !ok || values == 0 {
+		return 0, false
+	}
+	items, ok := o.dicts.valuesAt(values, shape)
+	if !ok {
+		return 0, false
+	}
+
+	for i := range uint64(max(0, min(items.Items, shape.Entries, maxAttributes))) {
+		key, _ := o.pages.word(n.typ.cachedKeys + shape.EntriesAt + i*shape.EntrySize + shape.KeyAt)
+		if text, isText := o.python.Text(key); isText && text == name {
+			value, ok = o.pages.word(values + items.ItemsAt + i*wordSize)
+			return value, ok && value != 0
+		}
+	}
+	return 0, false
+}
+
+// attributesOf returns where an instance has its attributes: in a dict, or in values of its own; 0:
+// there are none.
+func (o *objectReader) attributesOf(n *node) (dict, values uint64) {
+	s, t := o.version, n.typ
+	if t.flags&cpython.FlagManagedDict == 0 {
+		if t.dictoffset > 0 {
+			dict, _ = o.pages.word(n.address + uint64(t.dictoffset))
+		}
+		return dict, 0
+	}
+
+	dict, _ = o.pages.word(n.address + uint64(s.ManagedDict))
+	switch {
+	case s.TagsManagedDict && dict&cpython.ManagedValuesTag != 0:
+		return 0, dict + cpython.ManagedValuesTag
+	case dict != 0 || s.TagsManagedDict:
+	case s.InlineValues && t.flags&cpython.FlagInlineValues != 0:
+		values = n.address + t.basicsize
+	case !s.InlineValues:
+		values, _ = o.pages.word(n.address + uint64(s.ManagedValues))
+	}
+	return dict, values
 }
 
 // limitBy is a limit as CPython has it: -1 where there is none.

@@ -278,7 +278,7 @@ func mustNameEach(t *testing.T, one program, found keeper.Search) {
 
 // limitsScript prints for each container its name, its limit, and the addresses of its entries.
 const limitsScript = `
-import collections, functools, os
+import asyncio, collections, functools, os, queue
 class Item:
     pass
 class Owner:
@@ -301,6 +301,27 @@ show("waiting", 0, list(waiting)[::40])
 owner = Owner()
 owner.recent = collections.deque((Item() for i in range(300)), 7000)
 show("owner", 7000, list(owner.recent)[::40])
+
+class Cache:
+    def __init__(self, maxsize, currsize):
+        self.__maxsize, self.__currsize = maxsize, currsize
+        self.__data = {i: Item() for i in range(300)}
+    def items(self):
+        return list(self.__data.values())[::40]
+class Named:
+    def __init__(self):
+        self.maxsize, self.items = 9000, [Item() for i in range(300)]
+counted, sized, named = Cache(8000, 300), Cache(1 << 20, 1 << 16), Named()
+show("counted", 8000, counted.items())
+show("sized", 4800, sized.items())
+show("named", 0, named.items[::40])
+queues = [queue.Queue(9000), queue.LifoQueue(9001), queue.Queue(), asyncio.Queue(9002)]
+for i, q in enumerate(queues):
+    for _ in range(300):
+        q.put_nowait(Item())
+    globals()["queue%d" % i] = q
+    show("queue%d" % i, q.maxsize, list(q._queue if i == 3 else q.queue)[::40])
+del queues, q
 print("pid", os.getpid())
 print("done", flush=True)
 input()
@@ -339,7 +360,7 @@ func TestLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			searches, err := heap.Search(t.Context(), suspects, time.Minute)
-			if err != nil || len(searches) != 5 {
+			if err != nil || len(searches) != len(names) {
 				t.Fatalf("%d searches, %v", len(searches), err)
 			}
 			for i, found := range searches {

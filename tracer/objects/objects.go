@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
@@ -230,14 +231,35 @@ func (h *Heap) named(r reference) reference {
 	return h.objects.dicts.named(r)
 }
 
-// collections returns how often the oldest generation has been collected; -1: not known.
-func (h *Heap) collections() int {
+// collections returns how often the oldest generation has been collected; -1: not known. The
+// incremental collector has none.
+func (h *Heap) collections() (sum int) {
+	collectors := h.collectors()
+	for _, c := range collectors {
+		if c.IsIncremental {
+			return -1
+		}
+		sum += int(c.Collections)
+	}
+	if len(collectors) == 0 {
+		return -1
+	}
+	return sum
+}
+
+func (h *Heap) collectors() []keeper.Collector {
 	if h.python == nil {
-		return -1
+		return nil
 	}
-	n, ok := h.python.Collections()
-	if !ok {
-		return -1
+	return h.python.Collectors()
+}
+
+// waits returns what garbage waits for, of which some tracked objects are given. Which of several
+// interpreters has it is not known.
+func (h *Heap) waits(tracked []uint64) keeper.Wait {
+	collectors := h.collectors()
+	if len(collectors) != 1 {
+		return keeper.Wait{}
 	}
-	return int(n)
+	return collectors[0].Waits(h.python.Frozen(tracked), len(tracked))
 }

@@ -63,7 +63,7 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	candidates := make(map[candidateKey]*candidate)
 	var rest unexplainedSamples
 	rep.ways.forget()
-	var pathless []uint64
+	var pathless, garbage []uint64
 	for _, n := range samples {
 		if !rep.isAlive(n) {
 			continue
@@ -71,7 +71,7 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		r.Samples++
 
 		// The process has gone on since the words were read: only ways that hold now count.
-		found, _, isClosed := rep.ways.rootsOf(n)
+		found, _, tracked := rep.ways.rootsOf(n)
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rootPath) bool { return !rep.holds(f) })
 		switch {
@@ -80,8 +80,8 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		case known > 0:
 			pathless = append(pathless, n.address)
 			rest.changed++
-		case isClosed && len(n.edges) > 0:
-			r.Garbage++
+		case tracked != nil && len(n.edges) > 0:
+			garbage = append(garbage, tracked.address)
 		default:
 			pathless = append(pathless, n.address)
 			rest.without++
@@ -89,6 +89,9 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		}
 	}
 
+	if r.Garbage = len(garbage); r.Garbage > 0 {
+		r.Waits = rep.heap.waits(garbage)
+	}
 	r.Sweep = keeper.Sweep{Lost: pathless, Samples: r.Samples}
 	r.Paths = rep.paths(candidates, r.Samples)
 	r.Reason = rep.reason(r, rest)
@@ -313,6 +316,9 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 
 	for i := from; i < len(steps); i++ {
 		l := rep.linkOf(steps[i], placesOf(c.ways, i))
+		if i > 0 && shared[i-1] && l.Entries > 0 && l.Limit == 0 {
+			l.Limit = rep.heap.objects.ownerLimit(steps[i-1].node, int64(l.Entries))
+		}
 		if i == from {
 			l.How, l.Name = keeper.HowVariable, ""
 		}

@@ -131,15 +131,14 @@ func (q *wayQueue) push(w *way) {
 }
 
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
-// best first, and the ways to nodes that references have not been searched for yet. isClosed is set
+// best first, and the ways to nodes that references have not been searched for yet. tracked is set
 // if all that refers to the sample is known, leads to no root, and the garbage collector tracks some of
-// it: then the sample is garbage.
-func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClosed bool) {
+// it: then the sample is garbage, and tracked is one of these objects.
+func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracked *node) {
 	queue := &wayQueue{seen: make(map[wayKey]bool), containers: make(map[wayKey]int)}
 	queue.push(&way{node: sample})
 
-	isClosed = true
-	isTracked := false
+	isClosed := true
 	for len(queue.ways) > 0 && len(found) < maxRoots {
 		if f.heap.memory.budget.isSpent() {
 			isClosed = false
@@ -148,7 +147,9 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 
 		w := queue.ways[0]
 		queue.ways = queue.ways[1:]
-		isTracked = isTracked || w.node.typ != nil && w.node.typ.flags&cpython.FlagHaveGC != 0
+		if w.node.typ != nil && w.node.typ.flags&cpython.FlagHaveGC != 0 {
+			tracked = w.node
+		}
 		if root, ok := f.rootOf(w); ok {
 			found = append(found, root)
 			continue
@@ -176,7 +177,10 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 		found[i].rank = rankOf(found[i].root) + found[i].way.length
 	}
 	slices.SortStableFunc(found, func(a, b rootPath) int { return cmp.Compare(a.rank, b.rank) })
-	return found, open, isClosed && isTracked && len(found) == 0
+	if !isClosed || len(found) > 0 {
+		tracked = nil
+	}
+	return found, open, tracked
 }
 
 // isSearched reports whether all references to the nodes of a way are known.

@@ -134,6 +134,7 @@ static void print_collector(void) {
 	MEMBER(GCGeneration0, struct _gc_runtime_state, generation0);
 #endif
 	MEMBER(GCGenerationStats, struct _gc_runtime_state, generation_stats);
+	MEMBER(GCLongLivedTotal, struct _gc_runtime_state, long_lived_total);
 	print("GCHead", sizeof(PyGC_Head));
 }
 
@@ -258,7 +259,17 @@ _Static_assert(offsetof(PyTypeObject, tp_members) == 240, "TypeMembers");
 _Static_assert(offsetof(PyWeakReference, wr_callback) == 24, "WeakrefCallback");
 _Static_assert(sizeof(PyMemberDef) == 40, "MemberDefSize");
 _Static_assert(PySet_MINSIZE == 8, "SetMinsize");
+_Static_assert(offsetof(struct _gc_runtime_state, enabled) == 12, "GCEnabled");
+_Static_assert(offsetof(struct _gc_runtime_state, long_lived_pending) ==
+		       offsetof(struct _gc_runtime_state, long_lived_total) + 8,
+	       "GCLongLivedTotal");
+_Static_assert(offsetof(struct _gc_runtime_state, permanent_generation) +
+			       sizeof(struct gc_generation) ==
+		       offsetof(struct _gc_runtime_state, generation_stats),
+	       "PermanentGeneration");
 _Static_assert(sizeof(struct gc_generation) == 24, "GCGenerationSize");
+_Static_assert(offsetof(struct gc_generation, threshold) == 16, "GCGenerationThreshold");
+_Static_assert(offsetof(struct gc_generation, count) == 20, "GCGenerationCount");
 _Static_assert(sizeof(struct gc_generation_stats) == 24, "GCGenerationStatSize");
 _Static_assert(offsetof(struct gc_generation_stats, collected) == 8, "GCStatCollected");
 _Static_assert(offsetof(PyGC_Head, _gc_prev) == 8, "GCPrev");

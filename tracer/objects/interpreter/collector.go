@@ -3,37 +3,59 @@ package interpreter
 import (
 	"slices"
 
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
-// Collections returns how often the oldest generation of the garbage collector has run in all
-// interpreters together. It is not known of the incremental collector of 3.14.0 to 3.14.4, which
-// never collects the old objects at once.
-func (r *Runtime) Collections() (int64, bool) {
-	if r.interpreter.State.Hex < r.version.FirstFullGC {
-		return 0, false
-	}
+// maxFrozen bounds the frozen objects that are looked at, the last ones first.
+const maxFrozen = 1 << 17
 
+// Collectors returns the garbage collector of each interpreter; nil: they are not known.
+func (r *Runtime) Collectors() (collectors []keeper.Collector) {
 	const attempts = 8 // the collector may change the lists meanwhile
 	for range attempts {
-		if collections, ok := r.newReader().collections(); ok {
-			return collections, true
+		reader := r.newReader()
+		collectors = nil
+		for _, state := range reader.gcStates() {
+			c, ok := reader.collectorAt(state)
+			if !ok {
+				collectors = nil
+				break
+			}
+			c.IsIncremental = r.isIncremental()
+			collectors = append(collectors, c)
+		}
+		if len(collectors) > 0 {
+			return collectors
 		}
 	}
-	return 0, false
+	return nil
 }
 
-func (r *reader) collections() (sum int64, ok bool) {
-	states := r.gcStates()
-	for _, state := range states {
-		collections, ok := r.collectionsOf(state)
-		if !ok {
-			return 0, false
-		}
-		sum += collections
+// isIncremental is true of 3.14.0 to 3.14.4.
+func (r *Runtime) isIncremental() bool { return r.interpreter.State.Hex < r.version.FirstFullGC }
+
+// Frozen returns how many of some objects gc.freeze() has taken from the collectors.
+func (r *Runtime) Frozen(objects []uint64) (frozen int) {
+	times := make(map[uint64]int)
+	for _, object := range objects {
+		times[object-r.version.GCHead]++
 	}
-	return sum, len(states) > 0
+
+	reader := r.newReader()
+	for _, state := range reader.gcStates() {
+		head := state + r.version.PermanentGeneration()
+		at := head
+		for range maxFrozen {
+			back, ok := reader.word(at + cpython.GCPrev)
+			if at = back &^ cpython.GCFlags; !ok || at == head {
+				break
+			}
+			frozen += times[at]
+		}
+	}
+	return frozen
 }
 
 // gcStates returns the addresses of the garbage collectors' states: one in _PyRuntime in 3.8, since
@@ -50,7 +72,7 @@ func (r *reader) gcStates() (states []uint64) {
 	// The main interpreter may lie in _PyRuntime.
 	for _, begin := range append(interpreters, r.interpreter.State.Runtime) {
 		for at := begin; at < begin+stateBytes; at += 8 {
-			if _, ok := r.collectionsOf(at); ok && !slices.Contains(states, at) {
+			if _, ok := r.collectorAt(at); ok && !slices.Contains(states, at) {
 				states = append(states, at)
 			}
 		}
@@ -59,44 +81,61 @@ func (r *reader) gcStates() (states []uint64) {
 	return states
 }
 
-// collectionsOf returns the collections that a struct _gc_runtime_state has counted. Its lists of
-// objects have to be lists.
-func (r *reader) collectionsOf(state uint64) (int64, bool) {
+// collectorAt returns the collector of a struct _gc_runtime_state. Its lists of objects have to be
+// lists.
+func (r *reader) collectorAt(state uint64) (c keeper.Collector, ok bool) {
 	first := state + r.version.GCGenerations
 	if at := r.version.GCGeneration0; at != cpython.Absent {
 		generation0, ok := r.word(state + at)
 		if !ok || !r.version.IsFirstGeneration(generation0, state) {
-			return 0, false
+			return c, false
 		}
 		first = generation0
 	}
 
 	for i := range uint64(cpython.GCNumGenerations) {
 		head := first + i*cpython.GCGenerationSize
-		next, ok := r.word(head)
+		if !r.isListHead(head) {
+			return c, false
+		}
+		threshold, _ := r.int32(head + cpython.GCGenerationThreshold)
+		count, ok := r.int32(head + cpython.GCGenerationCount)
 		if !ok {
-			return 0, false
+			return c, false
 		}
-		back, ok := r.word(next&^cpython.GCFlags + cpython.GCPrev)
-		if !ok || back&^cpython.GCFlags != head {
-			return 0, false
-		}
+		c.Thresholds[i], c.Counts[i] = int(threshold), int(count)
 	}
 
 	const statsSize = cpython.GCNumGenerations * cpython.GCGenerationStatSize
 	stats := r.bytes(state+r.version.GCGenerationStats, statsSize)
 	if stats == nil {
-		return 0, false
+		return c, false
 	}
-	var collections [cpython.GCNumGenerations]int64
-	for i := range collections {
-		at := uint64(i) * cpython.GCGenerationStatSize
-		collections[i] = int64(mem.Word(stats, at))
+	for i := range uint64(cpython.GCNumGenerations) {
+		at := i * cpython.GCGenerationStatSize
+		c.Collections = int64(mem.Word(stats, at)) // of the oldest generation at last
 		collected := int64(mem.Word(stats, at+cpython.GCStatCollected))
-		if collections[i] < 0 || collections[i] > 1<<40 || collected < 0 || collected > 1<<50 {
-			return 0, false
+		if c.Collections < 0 || c.Collections > 1<<40 || collected < 0 || collected > 1<<50 {
+			return c, false
 		}
 	}
 
-	return collections[cpython.GCNumGenerations-1], true
+	enabled, ok := r.int32(state + cpython.GCEnabled)
+	lived := r.bytes(state+r.version.GCLongLivedTotal, 16)
+	if !ok || lived == nil {
+		return c, false
+	}
+	c.IsEnabled = enabled != 0
+	c.LongLived, c.Pending = int64(mem.Word(lived, 0)), int64(mem.Word(lived, 8))
+	return c, true
+}
+
+// isListHead reports whether a PyGC_Head begins a list.
+func (r *reader) isListHead(head uint64) bool {
+	next, ok := r.word(head)
+	if !ok {
+		return false
+	}
+	back, ok := r.word(next&^cpython.GCFlags + cpython.GCPrev)
+	return ok && back&^cpython.GCFlags == head
 }

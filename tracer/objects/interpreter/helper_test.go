@@ -52,6 +52,10 @@ type described struct {
 	Stacked uint64
 	Frame   *described
 	Count   int64
+
+	Enabled            bool
+	Thresholds, Counts [3]int
+	Lived              int64
 }
 
 // A pythonTarget is a running testdata/state.py.

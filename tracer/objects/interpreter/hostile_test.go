@@ -112,8 +112,10 @@ func FuzzRuntime(f *testing.F) {
 		if len(frames) > maxFrames {
 			t.Errorf("%d frames", len(frames))
 		}
-		r.Collections()
-		check("Collections")
+		r.Collectors()
+		check("Collectors")
+		r.Frozen([]uint64{8})
+		check("Frozen")
 	})
 }
 
@@ -254,5 +256,6 @@ func (p *pythonTarget) ask(t *testing.T) {
 		text, _ := p.Repr(d.ID)
 		check(text)
 	}
-	p.Collections()
+	p.Collectors()
+	p.Frozen([]uint64{8})
 }

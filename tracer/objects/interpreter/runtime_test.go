@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/python"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -31,7 +32,7 @@ func TestRuntime(t *testing.T) {
 			t.Run("Function", p.testFunctions)
 			t.Run("Frames", p.testFrames)
 			t.Run("FrameOf", p.testFrameOf)
-			t.Run("Collections", p.testCollections) // the last, because it goes on
+			t.Run("Collectors", p.testCollectors) // the last, because it goes on
 		})
 	}
 }
@@ -449,30 +450,56 @@ func (p *pythonTarget) testFrameOf(t *testing.T) {
 	})
 }
 
-func (p *pythonTarget) testCollections(t *testing.T) {
-	check := func(want []described) {
-		t.Helper()
-		got, ok := p.Collections()
-		if !ok || len(want) != 1 || got != want[0].Count {
-			t.Errorf("%d collections, %t, want %+v", got, ok, want)
-		}
-	}
-	check(p.said["collections"])
+func (p *pythonTarget) testCollectors(t *testing.T) {
+	before := p.checkCollector(t, p.said["collector"])
 	p.target.Say("go on")
-	after := parse(t, p.target.Await("collected"))["collections"]
-	check(after)
-	if len(after) == 1 && after[0].Count < p.said["collections"][0].Count+3 {
-		t.Errorf("the program has not collected: %+v", after)
+	after := p.checkCollector(t, parse(t, p.target.Await("collected"))["collector"])
+	if before.IsEnabled || !after.IsEnabled || after.Collections < before.Collections+4 {
+		t.Errorf("the program has not collected: %+v, %+v", before, after)
 	}
 }
 
+// checkCollector compares the collector with what the interpreter says about it. It goes on to make
+// objects while it says so.
+func (p *pythonTarget) checkCollector(t *testing.T, said []described) (got keeper.Collector) {
+	t.Helper()
+	const more = 1000 // objects
+	all := p.Collectors()
+	if len(all) != 1 || len(said) != 1 {
+		t.Fatalf("%d collectors, want %+v", len(all), said)
+	}
+
+	want := said[0]
+	got = all[0]
+	counts := got.Counts
+	if diff := counts[0] - want.Counts[0]; diff < -more || diff > more {
+		t.Errorf("the youngest generation counts %d, want %d", counts[0], want.Counts[0])
+	}
+	counts[0] = want.Counts[0]
+	if got.IsIncremental || got.Collections != want.Count || got.IsEnabled != want.Enabled ||
+		got.Thresholds != want.Thresholds || counts != want.Counts {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	const freed = 50 // with what the collection has freed
+	if got.LongLived < want.Lived || got.LongLived > want.Lived+freed || got.Pending < more ||
+		got.Pending > more+freed {
+		t.Errorf("%d long-lived and %d pending objects, want %d and %d", got.LongLived, got.Pending,
+			want.Lived, more)
+	}
+	if n := p.Frozen(append(want.IDs, want.IDs[0])); n != 2 || p.Frozen(want.IDs[1:]) != 0 {
+		t.Errorf("%d objects are frozen, want the first, which is there twice", n)
+	}
+	return got
+}
+
 func TestIncrementalCollector(t *testing.T) {
-	r := &Runtime{version: known(14)}
-	for _, hex := range []uint32{0x030e00f0, 0x030e04f0} {
-		r.interpreter = interpreterOf(14)
+	for hex, want := range map[uint32]bool{
+		0x030e00f0: true, 0x030e04f0: true, 0x030e05f0: false, 0x030e08f0: false,
+	} {
+		r := &Runtime{version: known(14), interpreter: interpreterOf(14)}
 		r.interpreter.State.Hex = hex
-		if n, ok := r.Collections(); ok {
-			t.Errorf("%d collections of the oldest generation in %#x", n, hex)
+		if got := r.isIncremental(); got != want {
+			t.Errorf("the collector of %#x is incremental: %t", hex, got)
 		}
 	}
 }

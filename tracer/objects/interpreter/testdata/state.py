@@ -1,7 +1,7 @@
 """Prints what an interpreter says about itself, a JSON object a line; then "ready", and waits for a line.
 
 Each object has a "kind", and the addresses that id() returns. Texts are lists of code points: JSON has no lone surrogates. After
-a line of input it collects garbage and prints the collections again, and "collected". Runs on Python 3.8 and later.
+a line of input it collects garbage and prints its state again, and "collected". Runs on Python 3.8 and later.
 """
 import _thread, collections, ctypes, functools, gc, inspect, json, sys, threading, types
 
@@ -316,8 +316,19 @@ def wait():
 
 def finish(own):
     show_frames(own)
-    show("collections", count=gc.get_stats()[2]["collections"])
+    show_collector()
     print("ready", flush=True)
+
+
+def show_collector():
+    gc.collect()
+    lived = len(gc.get_objects(generation=2))
+    keep.append([[i] for i in range(1000)])
+    gc.collect(1)
+    pending = [Instance(3), gc.freeze(), Instance(3)]
+    keep.append(pending)
+    show("collector", count=gc.get_stats()[2]["collections"], enabled=gc.isenabled(), thresholds=gc.get_threshold(),
+         counts=gc.get_count(), lived=lived, ids=[id(pending[0]), id(pending[2])])
 
 
 class Waiting:
@@ -373,9 +384,11 @@ show_functions()
 show_suspended()
 start_threads()
 main(1)
+gc.enable()
+gc.set_threshold(1 << 30, 20, 30)
+gc.unfreeze()
 for _ in range(3):
     gc.collect()
-gc.collect(1)
-show("collections", count=gc.get_stats()[2]["collections"])
+show_collector()
 print("collected", flush=True)
 sys.stdin.readline()

@@ -173,7 +173,7 @@ func (s *Summary) steps() []Step {
 	remedy, isKnown := s.remedy()
 	switch {
 	case s.WhyCode == verdict.ReasonFragmentation, s.WhyCode == verdict.ReasonBounded,
-		s.Class == verdict.ClassLeak:
+		s.WhyCode == verdict.ReasonGarbage, s.Class == verdict.ClassLeak:
 		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
 	case s.Class == verdict.ClassSuspected:
 		return withFirst(isKnown, remedy, longer, view)
@@ -270,7 +270,7 @@ func (s *Summary) stableSteps(longer Step) []Step {
 		step = Step{Code: StepCause, Cause: diagnosis.PageCache}
 	case s.SpikeSuspect() != nil:
 		step.Code = StepPeakSite
-	case s.Class == verdict.ClassSpikyPlateau:
+	case s.Class == verdict.ClassSpikyPlateau && s.HasHighSpikes():
 		step.Code = StepPeaks
 	}
 
@@ -293,6 +293,14 @@ func (s *Summary) fillSteps(longer, view Step) []Step {
 		steps = append(steps, longer)
 	}
 	return append(steps, view)
+}
+
+// minSpikeShare is the height of spikes, as a share of the level, that is worth a word.
+const minSpikeShare = 0.1
+
+// HasHighSpikes reports whether spikes are high enough to be worth a word.
+func (s *Summary) HasHighSpikes() bool {
+	return s.Spikes != nil && s.LevelBytes != nil && s.Spikes.HeightBytes >= minSpikeShare**s.LevelBytes
 }
 
 // SpikeSuspect is the code behind the spikes of a process that does not grow; nil: it is not known.
@@ -326,7 +334,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		}
 	}
 	if main == nil {
-		isKnown := s.Class != verdict.ClassGrowing && len(s.Suspects) > 0
+		isKnown := len(s.Suspects) > 0 && (s.Class != verdict.ClassGrowing || s.Suspects[0].isMost())
 		return Step{Code: StepCause, Cause: diagnosis.HeapLeak}, isKnown
 	}
 

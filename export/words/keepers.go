@@ -133,7 +133,7 @@ var shortReasons = map[keeper.Reason]string{
 	keeper.ReasonNative:       "by memory of native code without a name",
 	keeper.ReasonUnreferenced: "no reference was found",
 	keeper.ReasonBudget:       "no CPU time was left",
-	keeper.ReasonChanging:     "it changed meanwhile",
+	keeper.ReasonChanging:     "it changed while it was read",
 	keeper.ReasonNone:         "not searched for",
 }
 
@@ -143,20 +143,27 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 	main := s.MainCause()
 	isOfObjects := main != nil &&
 		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
-	if !isOfObjects || s.Objects == nil || len(s.Objects.Types) == 0 || !grows(s) {
+	if !isOfObjects || !grows(s) {
 		return nil
 	}
 
-	why := keeper.ReasonNone
-	if k := s.UnansweredKeeper(); k != nil {
+	why, k := keeper.ReasonNone, s.UnansweredKeeper()
+	isOfPython := s.Objects != nil && len(s.Objects.Types) > 0
+	switch {
+	case k != nil && k.Lost > 0:
+		return []string{fmt.Sprintf("kept by nothing that one search has found, in %d of %d samples",
+			k.Lost, max(k.Lost, k.Samples))}
+	case k != nil:
 		why = k.Reason
+	case !isOfPython:
+		return nil
 	}
 	reason, isSaid := shortReasons[why]
 	if !isSaid {
 		return nil
 	}
 	text := "kept by: not found (" + reason + ")"
-	if !s.HasEnded() {
+	if isOfPython && !s.HasEnded() {
 		text += fmt.Sprintf("; %sobjects %d --keepers %s", place.sudo(), s.Process.PID,
 			ShellQuote(s.Objects.Nearest()))
 	}

@@ -1,11 +1,13 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/diagnosis"
@@ -28,7 +30,7 @@ var stepTexts = map[summary.StepCode]string{
 	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
 	summary.StepDiff:      "after the fix: trace it as long again, and compare both folders by allocscope diff",
 	summary.StepGraph:     "keep loss.item() or tensor.detach(), not tensors with their graph",
-	summary.StepGarbage:   "break the cycles of references, or call gc.collect() now and then",
+	summary.StepGarbage:   "call gc.collect() now and then, or break the cycles of references",
 }
 
 // gpuSteps are what to do about each diagnosis of GPU memory.
@@ -145,7 +147,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	case summary.StepCause:
 		return causeStep(s, step.Cause)
 	case summary.StepExtension:
-		return "find what keeps what that line allocates, or the free that " + step.Library + " lacks"
+		return extensionStep(s, step.Library)
 	case summary.StepLost:
 		return lostStep(s.Lost)
 	case summary.StepGPU:
@@ -153,6 +155,10 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	}
 	if texts := lookSteps[step.Code]; texts != nil && step.When == summary.StepLook {
 		return lookText(texts, keptIn(s, step.Code))
+	}
+	if k := s.MainKeeper(); step.Code == summary.StepKeeperClear && k != nil && k.Paths[0].Root.IsCall() {
+		texts := []string{"%s: let that call end, or set it to None when done", "clear %s when done"}
+		return fitted(texts, keptIn(s, step.Code), stepRoom)
 	}
 	if texts := keeperSteps[step.Code]; texts != nil {
 		return fitted(texts, keptIn(s, step.Code), stepRoom)
@@ -168,10 +174,14 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 		return "look for a missing Py_DECREF or free in C code: no reference to them was found"
 	}
 	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
-		return "give what that line makes larger and larger a limit, or begin a new one now and then"
+		place := cmp.Or(userPlace(s.Suspects[0]), "that line")
+		return place + " makes one object larger and larger: give it a limit, or begin a new one"
 	}
 	isSpread := len(s.Suspects) > 0 && s.Suspects[0].Sites > 0
 	if cause == diagnosis.HeapLeak && !isSpread && len(suspectsOfNote(s.Suspects)) == 1 {
+		if text := nativeStep(&s.Suspects[0]); text != "" {
+			return text
+		}
 		if place := userPlace(s.Suspects[0]); place != "" {
 			return strings.ReplaceAll(text, "that line", place)
 		}
@@ -181,6 +191,30 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 		return strings.ReplaceAll(text, "that line allocates", "these lines allocate")
 	}
 	return text
+}
+
+// extensionStep is the remedy where code in C allocates for a line of Python.
+func extensionStep(s *summary.Summary, library string) string {
+	if len(s.Suspects) > 0 {
+		chain, at := s.Suspects[0].UserFrame()
+		if inC := summary.OwnNative(chain[:max(0, at)]); inC != "" {
+			return "look at " + libraryFrame(inC) + ": it keeps what it allocates, or lacks a free"
+		}
+	}
+	return "find what keeps what that line allocates, or the free that " + library + " lacks"
+}
+
+// nativeStep is the remedy where the code that allocates is no Python; empty: it is, or it is not known.
+func nativeStep(c *summary.Suspect) string {
+	chain, at := c.UserFrame()
+	switch {
+	case isOfInterpreter(c.Function):
+		return "find the array, map or cache of the script that keeps it; a heap snapshot of " +
+			fileOf(c.Function) + " names it"
+	case at < 0 || profile.FrameWithLine.MatchString(chain[at]):
+		return ""
+	}
+	return "look at the callers of " + functionOf(chain[at]) + ": they keep what it allocates, or lack a free"
 }
 
 // userPlace is the file and line of the user's frame of a suspect; empty: it has none.

@@ -27,6 +27,8 @@ func Name(v summary.Verdict) string {
 	switch v.WhyCode {
 	case verdict.ReasonFragmentation:
 		return "FRAGMENTATION"
+	case verdict.ReasonGarbage:
+		return "GARBAGE (waits for gc)"
 	case verdict.ReasonBounded:
 		return "FILLS UP"
 	case verdict.ReasonLost:
@@ -86,7 +88,11 @@ func Pace(v summary.Verdict) string {
 		}
 		return text
 	}
-	return cmp.Or(paceRate(v), unknownRate) + since(v)
+	text := cmp.Or(paceRate(v), unknownRate) + since(v)
+	if v.WhyCode == verdict.ReasonPageCache {
+		return "without mapped files " + text
+	}
+	return text
 }
 
 // paceRate is the Rate with its sign, and by the day where it is slow; empty where it is unknown.
@@ -281,6 +287,8 @@ func Reason(v summary.Verdict) string {
 			v.Streak.Found, v.Streak.Needed)
 	case verdict.ReasonFragmentation:
 		return "freed memory that malloc keeps"
+	case verdict.ReasonGarbage:
+		return "cycles of objects that wait for the garbage collector"
 	case verdict.ReasonPageCache:
 		return "only pages of mapped files grow, which the kernel can take back"
 	case verdict.ReasonWorkers:

@@ -23,7 +23,9 @@ const (
 
 // addKept adds the findings on the containers that keep the growth of a process.
 func (t *Trace) addKept(p *Process) {
-	found := mainSearch(p, t.KeepersOf(p.History))
+	searches := t.KeepersOf(p.History)
+	p.Findings.Garbage = garbageOf(p, searches) != nil
+	found := mainSearch(p, searches)
 	if found == nil {
 		return
 	}
@@ -64,6 +66,12 @@ func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 	return searchThat(p, keepers, func(s *keeper.Search) bool {
 		return len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples
 	})
+}
+
+// garbageOf is the search for the largest part of the growth of a process, where most of its objects are
+// in cycles that wait for the garbage collector; nil: they are not.
+func garbageOf(p *Process, keepers []keeper.Search) *keeper.Search {
+	return searchThat(p, keepers, func(s *keeper.Search) bool { return 2*s.Garbage > s.Samples })
 }
 
 // searchThat is the search for the largest part of the growth of a process: for the first suspect, or

@@ -11,6 +11,8 @@ type Findings struct {
 	AppendOnly bool
 	// Fragmentation: freed memory that malloc keeps is most of the growth.
 	Fragmentation bool
+	// Garbage: most of the growth are objects in cycles that wait for a garbage collector.
+	Garbage bool
 	// WithoutFiles is the verdict on the memory besides mapped files, where pages of files are most
 	// of the growth; else nil.
 	WithoutFiles *Verdict
@@ -71,6 +73,7 @@ var overrides = []override{
 	{"stacks accumulate", suspectStacks},
 	{"append only", suspectContainer},
 	{"fragmentation", nameFragmentation},
+	{"garbage", nameGarbage},
 	{"without files", leaveOutFiles},
 	{"fills up", nameBound},
 	{"workers", judgeWorkers},
@@ -111,6 +114,13 @@ func suspectContainer(v *Verdict, f Findings) {
 func nameFragmentation(v *Verdict, f Findings) {
 	if f.Fragmentation && v.Class.Grows() {
 		v.Reason = ReasonFragmentation
+	}
+}
+
+// nameGarbage names objects that a garbage collector would free. The class stays: it may never run.
+func nameGarbage(v *Verdict, f Findings) {
+	if f.Garbage && v.Class.Grows() && v.Reason != ReasonFragmentation {
+		v.Reason = ReasonGarbage
 	}
 }
 
@@ -162,9 +172,10 @@ func judgeWorkers(v *Verdict, f Findings) { v.giveWayTo(f.Workers, ReasonWorkers
 // surely.
 func judgeOutside(v *Verdict, f Findings) { v.giveWayTo(f.Outside, ReasonOutside) }
 
-// giveWayTo takes over a verdict on other memory, where that grows and the process does not.
+// giveWayTo takes over a verdict on other memory, where that grows and the process neither does nor
+// fills up.
 func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
-	if other == nil || !other.Class.Grows() || v.Class.Grows() {
+	if other == nil || !other.Class.Grows() || v.Class.Grows() || v.Class == ClassFillsUp {
 		return
 	}
 
@@ -174,7 +185,7 @@ func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
 }
 
 // requireStreak suspects a leak that too few checks in a row have found: a trace that is judged
-// often is wrong more often. Freed memory and a known end stay the reason where they are one: the
+// often is wrong more often. Freed memory, garbage and a known end stay the reason where they are one: the
 // user can act on them.
 func requireStreak(v *Verdict, f Findings) {
 	if v.Class != ClassLeak || f.Streak.Found >= f.Streak.Needed {
@@ -183,7 +194,7 @@ func requireStreak(v *Verdict, f Findings) {
 
 	v.Class = ClassSuspected
 	switch v.Reason {
-	case ReasonFragmentation, ReasonBounded, ReasonWorkers, ReasonOutside: // they say what grows
+	case ReasonFragmentation, ReasonGarbage, ReasonBounded, ReasonWorkers, ReasonOutside: // they name it
 	default:
 		v.Reason, v.Streak = ReasonFewRechecks, f.Streak
 	}

@@ -67,7 +67,7 @@ func (d decision) check(t *testing.T, name string) Verdict {
 // TestDecide has the overrides in their order, each alone.
 func TestDecide(t *testing.T) {
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
-	appended := Findings{AppendOnly: true}
+	appended, garbage := Findings{AppendOnly: true}, Findings{Garbage: true}
 	none := ReasonAfterWarmup // of classed: nothing applies
 
 	for i, c := range []struct {
@@ -90,6 +90,13 @@ func TestDecide(t *testing.T) {
 			{ClassGrowing, freed, ClassGrowing, ReasonFragmentation},
 			{ClassPlateau, freed, ClassPlateau, none},
 			{ClassSaturating, freed, ClassSaturating, none},
+		}},
+		{"garbage", []decision{
+			{ClassLeak, garbage, ClassLeak, ReasonGarbage},
+			{ClassGrowing, garbage, ClassGrowing, ReasonGarbage},
+			{ClassPlateau, garbage, ClassPlateau, none},
+			{ClassSaturating, garbage, ClassSaturating, none},
+			{ClassGrowing, Findings{Garbage: true, Fragmentation: true}, ClassGrowing, ReasonFragmentation},
 		}},
 		{"without files", []decision{
 			{ClassLeak, withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
@@ -148,7 +155,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 11 {
+	if len(overrides) != 12 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }

@@ -68,6 +68,7 @@ const (
 	ReasonFewRechecks      Reason = "few-rechecks"      // too few checks in a row found a leak
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
 	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory
+	ReasonGarbage          Reason = "garbage"           // the growth waits for a garbage collector
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
 	ReasonWorkers          Reason = "workers"           // workers that are not traced grow
 	ReasonOutside          Reason = "outside-processes" // memory grows that no process holds

@@ -171,7 +171,11 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
 	isOfObjects := cause == diagnosis.HeapLeak || cause == diagnosis.PythonObjects
 	if k := s.UnansweredKeeper(); isOfObjects && k != nil && k.Lost > 0 {
-		return "look for a missing Py_DECREF or free in C code: no reference to them was found"
+		missing := "free"
+		if s.Objects != nil {
+			missing = "Py_DECREF or free in C code"
+		}
+		return "look for a missing " + missing + ": no reference to them was found"
 	}
 	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
 		place := cmp.Or(userPlace(s.Suspects[0]), "that line")

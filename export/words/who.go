@@ -443,10 +443,12 @@ func siteText(c summary.Suspect, frame string) string {
 	if frame == c.Function && len(c.Lines) > 1 {
 		place = filepath.Base(m[2])
 		for i, l := range c.Lines {
-			place += fmt.Sprintf("%s:%d (%s of it)", cmp.Or(strings.Repeat(", ", min(i, 1)), ""), l.Line,
-				units.WholePercent(l.Share))
+			more, whole := ", ", ""
+			if i == 0 {
+				more, whole = "", " of it"
+			}
+			place += fmt.Sprintf("%s:%d (%s%s)", more, l.Line, units.WholePercent(l.Share), whole)
 		}
-		place = strings.Replace(place, " of it), :", "), :", 1)
 	}
 
 	return place + "  " + functionText(m[1])

@@ -299,8 +299,9 @@ func (s *Summary) fillSteps(longer, view Step) []Step {
 const minSpikeShare = 0.1
 
 // HasHighSpikes reports whether spikes are high enough to be worth a word.
-func (s *Summary) HasHighSpikes() bool {
-	return s.Spikes != nil && s.LevelBytes != nil && s.Spikes.HeightBytes >= minSpikeShare**s.LevelBytes
+func (v *Verdict) HasHighSpikes() bool {
+	return v.Spikes != nil && v.LevelBytes != nil &&
+		v.Spikes.HeightBytes >= minSpikeShare**v.LevelBytes
 }
 
 // SpikeSuspect is the code behind the spikes of a process that does not grow; nil: it is not known.
@@ -334,7 +335,8 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		}
 	}
 	if main == nil {
-		isKnown := len(s.Suspects) > 0 && (s.Class != verdict.ClassGrowing || s.Suspects[0].isMost())
+		isKnown := len(s.Suspects) > 0 &&
+			(s.Class != verdict.ClassGrowing || s.Suspects[0].isMost())
 		return Step{Code: StepCause, Cause: diagnosis.HeapLeak}, isKnown
 	}
 

@@ -1,7 +1,6 @@
 package words
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -12,7 +11,7 @@ import (
 // fillTexts name the memory that fills up, by its code.
 var fillTexts = map[verdict.BoundOf]string{
 	verdict.BoundMemory:    "it fills memory of a known size, touched now for the first time",
-	verdict.BoundContainer: "it fills a cache or queue with a maximum, which was read in the process",
+	verdict.BoundContainer: "it fills a cache or queue with a maximum, read in the process",
 }
 
 // FillText is the end of growth that ends by itself: "at most 1.2 GiB more, in about 12 min". It is
@@ -41,7 +40,7 @@ func fillTime(v summary.Verdict) string {
 	return "in about " + units.Span(*f.In, v.InSteps(), math.Round)
 }
 
-// fillLines are the proof of growth that ends by itself, and what it does not know.
+// fillLines are the proof of growth that ends by itself, its gap, and the time that decides.
 func fillLines(v summary.Verdict) []string {
 	f := v.Fill
 	if f == nil {
@@ -50,7 +49,8 @@ func fillLines(v summary.Verdict) []string {
 
 	text := fillTexts[f.Of]
 	if f.MeetsLimit {
-		return []string{text + fmt.Sprintf(", but the limit is met before it is full (%s)", FillText(v))}
+		text += ", but the limit is met before it is full" + inParentheses(FillText(v))
+		return []string{text}
 	}
 	text += ": it ends near " + units.Bytes(f.LevelBytes)
 	if f.In == nil {
@@ -62,7 +62,8 @@ func fillLines(v summary.Verdict) []string {
 		another = "whether its entries become larger"
 	}
 	after := units.Span(inMinutes(*f.In+flatSeconds), v.InSteps(), math.Ceil)
-	return []string{text, fmt.Sprintf("not known: %s; decided by %s more: flat then, or it is a leak", another, after)}
+	return []string{text, "not known: " + another + "; decided by " + after +
+		" more: flat then, or it is a leak"}
 }
 
 // flatSeconds is how long RSS has to be flat, to see that it was full.

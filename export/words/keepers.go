@@ -151,8 +151,8 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 	isOfPython := s.Objects != nil && len(s.Objects.Types) > 0
 	switch {
 	case k != nil && k.Lost > 0:
-		return []string{fmt.Sprintf("kept by nothing that one search has found, in %d of %d samples",
-			k.Lost, max(k.Lost, k.Samples))}
+		const text = "kept by nothing that one search has found, in %d of %d samples"
+		return []string{fmt.Sprintf(text, k.Lost, max(k.Lost, k.Samples))}
 	case k != nil:
 		why = k.Reason
 	case !isOfPython:

@@ -157,8 +157,10 @@ func noteLines(s *summary.Summary, place Place) []string {
 	say(unknown != "" && s.MainCause() != nil, "%s", unknown) // else HOW SURE has it
 	heap := heapFailed(s)
 	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor %d", heap, place.sudo(), s.AskedPID())
-	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory, "%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
-	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: what WHERE names may be free again in a moment; trace longer")
+	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
+		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
+	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: "+
+		"what WHERE names may be free again in a moment; trace longer")
 	for _, note := range s.Notes {
 		isHidden := note.Code == summary.NoteLimitHidden && s.Class.Grows()
 		isUnnamed := note.Code == summary.NoteAllocator && s.Overhead.InBursts() && grows(s) &&

@@ -226,8 +226,8 @@ func (r Result) Lines(name func(string) string) []string {
 	return lines
 }
 
-// withoutCaller leaves the caller of a call site out where there is no room for all blocks, and WHERE
-// says who keeps the memory.
+// withoutCaller leaves the caller of a call site out where there is no room for all blocks, and
+// WHERE says who keeps the memory.
 func (r Result) withoutCaller(room int) Result {
 	need := 0
 	for _, b := range r.Blocks {
@@ -254,7 +254,8 @@ func (r Result) withoutCaller(room int) Result {
 	return r
 }
 
-// compacted joins lines that follow one another, and fit in one row, until there are so many at most.
+// compacted joins lines that follow one another, and fit in one row, until there are so many at
+// most.
 func compacted(lines []string, most int) []string {
 	lines = slices.Clone(lines)
 	for len(lines) > most {

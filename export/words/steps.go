@@ -156,7 +156,9 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	if texts := lookSteps[step.Code]; texts != nil && step.When == summary.StepLook {
 		return lookText(texts, keptIn(s, step.Code))
 	}
-	if k := s.MainKeeper(); step.Code == summary.StepKeeperClear && k != nil && k.Paths[0].Root.IsCall() {
+	k := s.MainKeeper()
+	if step.Code == summary.StepKeeperClear && k != nil && len(k.Paths) > 0 &&
+		k.Paths[0].Root.IsCall() {
 		texts := []string{"%s: let that call end, or set it to None when done", "clear %s when done"}
 		return fitted(texts, keptIn(s, step.Code), stepRoom)
 	}

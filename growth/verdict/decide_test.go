@@ -172,6 +172,11 @@ func TestDecideBound(t *testing.T) {
 		"growth that ends":         {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
 		"a leak by its length":     {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
 		"too little of it ends":    {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
+		"files grow beside it": {
+			rising(ClassGrowing, never),
+			Findings{Bound: bounded(1, 50).Bound, Outside: outside(ClassGrowing).Outside},
+			ClassFillsUp, ReasonBounded,
+		},
 		"the limit is met later":   {rising(ClassLeak, 5.1), bounded(1, 50), ClassFillsUp, ReasonBounded},
 		"the limit is met first":   {rising(ClassLeak, 4.9), bounded(1, 50), ClassLeak, ReasonBounded},
 		"first, and it may go on":  {rising(ClassGrowing, 0), bounded(1, 50), ClassGrowing, ReasonBounded},

@@ -169,9 +169,9 @@ func TestDecideBound(t *testing.T) {
 		want   Class
 		reason Reason
 	}{
-		"growth that ends":         {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
-		"a leak by its length":     {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
-		"too little of it ends":    {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
+		"growth that ends":      {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"a leak by its length":  {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
+		"too little of it ends": {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
 		"files grow beside it": {
 			rising(ClassGrowing, never),
 			Findings{Bound: bounded(1, 50).Bound, Outside: outside(ClassGrowing).Outside},

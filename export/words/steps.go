@@ -215,7 +215,7 @@ func nativeStep(c *summary.Suspect) string {
 	chain, at := c.UserFrame()
 	switch {
 	case isOfInterpreter(c.Function):
-		return "find the array, map or cache of the script that keeps it; a heap snapshot of " +
+		return "find the array, map or cache that keeps it: a heap snapshot of " +
 			fileOf(c.Function) + " names it"
 	case at < 0 || profile.FrameWithLine.MatchString(chain[at]):
 		return ""

@@ -128,14 +128,9 @@ func changesIn(s *summary.Summary) []summary.OverheadChange {
 
 // overheadFacts is the overhead, if it was measured.
 func overheadFacts(s *summary.Summary) []fact {
-	slowdown, note := words.OverheadParts(s)
+	slowdown, _ := words.OverheadParts(s)
 	if slowdown == "" {
 		return nil
 	}
-
-	if step := words.StepLine(s.Overhead); step != "" {
-		note += "; " + step
-	}
-
-	return []fact{{"Slow-down", slowdown, note}}
+	return []fact{{"Slow-down", slowdown, "(" + words.OverheadLimit(s.Overhead) + ")"}}
 }

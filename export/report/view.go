@@ -232,11 +232,17 @@ func verdictOf(judged summary.Verdict, limit string) verdictView {
 	return v
 }
 
+// minSuspectShare is the share of the growth from which on a suspect is listed.
+const minSuspectShare = 0.01
+
 func suspectsOf(all []summary.Suspect, keepers []summary.Keeper) []suspectView {
 	var suspects []suspectView
 	for _, c := range all {
 		share := units.Signed(float64(c.BytesPerMin)) + "/min"
 		if c.Share != nil {
+			if *c.Share < minSuspectShare {
+				continue
+			}
 			share = units.WholePercent(*c.Share) + " of the growth"
 		}
 		kept := words.KeptBy(summary.KeeperOf(keepers, &c), maxKeptChars)

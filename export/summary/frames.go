@@ -93,6 +93,9 @@ func CalleeOf(inner []string) string {
 	return first
 }
 
+// isMost reports whether a suspect explains half of the growth or more.
+func (c *Suspect) isMost() bool { return c.Share != nil && *c.Share >= 0.5 }
+
 // extension is the name of the native library that allocates for the user's Python code: the user's
 // own, else the one that it calls directly; empty: there is none.
 func (c *Suspect) extension() string {

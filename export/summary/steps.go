@@ -271,7 +271,7 @@ func (s *Summary) stableSteps(longer Step) []Step {
 		step = Step{Code: StepCause, Cause: diagnosis.PageCache}
 	case s.SpikeSuspect() != nil:
 		step.Code = StepPeakSite
-	case s.Class == verdict.ClassSpikyPlateau:
+	case s.Class == verdict.ClassSpikyPlateau && s.HasHighSpikes():
 		step.Code = StepPeaks
 	}
 
@@ -294,6 +294,15 @@ func (s *Summary) fillSteps(longer, view Step) []Step {
 		steps = append(steps, longer)
 	}
 	return append(steps, view)
+}
+
+// minSpikeShare is the height of spikes, as a share of the level, that is worth a word.
+const minSpikeShare = 0.1
+
+// HasHighSpikes reports whether spikes are high enough to be worth a word.
+func (v *Verdict) HasHighSpikes() bool {
+	return v.Spikes != nil && v.LevelBytes != nil &&
+		v.Spikes.HeightBytes >= minSpikeShare**v.LevelBytes
 }
 
 // SpikeSuspect is the code behind the spikes of a process that does not grow; nil: it is not known.
@@ -327,7 +336,8 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		}
 	}
 	if main == nil {
-		isKnown := s.Class != verdict.ClassGrowing && len(s.Suspects) > 0
+		isKnown := len(s.Suspects) > 0 &&
+			(s.Class != verdict.ClassGrowing || s.Suspects[0].isMost())
 		return Step{Code: StepCause, Cause: diagnosis.HeapLeak}, isKnown
 	}
 

@@ -61,7 +61,7 @@ var causes = [diagnosis.NumCauses]causeText{
 	diagnosis.PageCache: {
 		what: "pages of mapped files",
 		long: "pages of mapped files, which the kernel can take back",
-		step: "nothing: the kernel takes these pages back before it runs out of memory",
+		step: "nothing to fix: the kernel takes these pages back when it needs them",
 	},
 	diagnosis.Pinned: {
 		what: "host memory that is pinned for copies to a GPU",

@@ -1,7 +1,6 @@
 package words
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -11,8 +10,8 @@ import (
 
 // fillTexts name the memory that fills up, by its code.
 var fillTexts = map[verdict.BoundOf]string{
-	verdict.BoundMemory:    "memory of a known size is touched for the first time",
-	verdict.BoundContainer: "a cache or queue with a maximum is filled",
+	verdict.BoundMemory:    "it fills memory of a known size, touched now for the first time",
+	verdict.BoundContainer: "it fills a cache or queue with a maximum, read in the process",
 }
 
 // FillText is the end of growth that ends by itself: "at most 1.2 GiB more, in about 12 min". It is
@@ -41,16 +40,31 @@ func fillTime(v summary.Verdict) string {
 	return "in about " + units.Span(*f.In, v.InSteps(), math.Round)
 }
 
-// fillCertainty is the proof of growth that ends by itself.
-func fillCertainty(v summary.Verdict) string {
+// fillLines are the proof of growth that ends by itself, its gap, and the time that decides.
+func fillLines(v summary.Verdict) []string {
 	f := v.Fill
 	if f == nil {
-		return "its end is known"
+		return []string{"its end is known"}
 	}
 
 	text := fillTexts[f.Of]
 	if f.MeetsLimit {
-		return text + fmt.Sprintf(", but the limit is met before it is full (%s)", FillText(v))
+		text += ", but the limit is met before it is full" + inParentheses(FillText(v))
+		return []string{text}
 	}
-	return text + ": the growth ends when it is full, near " + units.Bytes(f.LevelBytes)
+	text += ": it ends near " + units.Bytes(f.LevelBytes)
+	if f.In == nil {
+		return []string{text}
+	}
+
+	another := "whether another one is made then"
+	if f.Of == verdict.BoundContainer {
+		another = "whether its entries become larger"
+	}
+	after := units.Span(inMinutes(*f.In+flatSeconds), v.InSteps(), math.Ceil)
+	return []string{text, "not known: " + another + "; decided by " + after +
+		" more: flat then, or it is a leak"}
 }
+
+// flatSeconds is how long RSS has to be flat, to see that it was full.
+const flatSeconds = 3 * 60

@@ -147,20 +147,27 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 		k.Reason == keeper.ReasonRuntime && k.Runtime != "" {
 		return []string{"kept by: not known, as the references of " + k.Runtime + "'s heap cannot be read"}
 	}
-	if !isOfObjects || s.Objects == nil || len(s.Objects.Types) == 0 || !grows(s) {
+	if !isOfObjects || !grows(s) {
 		return nil
 	}
 
-	why := keeper.ReasonNone
-	if k := s.UnansweredKeeper(); k != nil {
+	why, k := keeper.ReasonNone, s.UnansweredKeeper()
+	isOfPython := s.Objects != nil && len(s.Objects.Types) > 0
+	switch {
+	case k != nil && k.Lost > 0:
+		const text = "kept by nothing that one search has found, in %d of %d samples"
+		return []string{fmt.Sprintf(text, k.Lost, max(k.Lost, k.Samples))}
+	case k != nil:
 		why = k.Reason
+	case !isOfPython:
+		return nil
 	}
 	reason, isSaid := shortReasons[why]
 	if !isSaid {
 		return nil
 	}
 	text := "kept by: not found (" + reason + ")"
-	if !s.HasEnded() {
+	if isOfPython && !s.HasEnded() {
 		text += fmt.Sprintf("; %sobjects %d --keepers %s", place.sudo(), s.Process.PID,
 			ShellQuote(s.Objects.Nearest()))
 	}

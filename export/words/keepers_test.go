@@ -109,12 +109,12 @@ func TestKeptBy(t *testing.T) {
 			keeper.Search{
 				Samples: 8, Paths: []keeper.Path{pathTo("cache", 3)}, Reason: keeper.ReasonNative,
 			},
-			[]string{where, call},
+			[]string{where, call, "kept by: not found (by memory of native code without a name)"},
 			find,
 		},
 		"none": {
 			keeper.Search{Samples: 8, Reason: keeper.ReasonUnreferenced},
-			[]string{where, call},
+			[]string{where, call, "kept by: not found (no reference was found)"},
 			find,
 		},
 		"garbage": {
@@ -126,7 +126,7 @@ func TestKeptBy(t *testing.T) {
 				where, call,
 				"garbage: waits for gc; generation 2 has not run in 5m of tracing",
 			},
-			"break the cycles of references, or call gc.collect() now and then",
+			"call gc.collect() now and then, or break the cycles of references",
 		},
 		"garbage, collected": {
 			keeper.Search{
@@ -137,12 +137,12 @@ func TestKeptBy(t *testing.T) {
 				where, call,
 				"garbage: waits for gc; generation 2 has run 3 times in 4m of tracing",
 			},
-			"break the cycles of references, or call gc.collect() now and then",
+			"call gc.collect() now and then, or break the cycles of references",
 		},
 		"garbage, unknown collections": {
 			keeper.Search{Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: -1},
 			[]string{where, call, "garbage: waits for gc"},
-			"break the cycles of references, or call gc.collect() now and then",
+			"call gc.collect() now and then, or break the cycles of references",
 		},
 		"static variable": {
 			keeper.Search{Samples: 8, Paths: []keeper.Path{static}},

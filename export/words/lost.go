@@ -50,7 +50,11 @@ func lostLine(l *summary.Lost) string {
 
 // takerText is the code of C that made or took the last reference: "PIL._imaging getpixel".
 func takerText(l *summary.Lost) string {
-	if l.Function != "" {
+	switch {
+	case l.Function == "":
+	case l.Type == "" && l.Caller == "" && !l.CallsPython: // of a program in C
+		return l.Function + inParentheses(l.Library)
+	default:
 		return l.Library + " " + l.Function
 	}
 
@@ -74,7 +78,7 @@ var lostSteps = struct{ library, own, python, typed, native []string }{
 		"look for a missing Py_DECREF of %s",
 	},
 	native: []string{
-		"look for the missing free of what %s allocates", "look for a missing free of %s",
+		"look for the missing free of what %s allocates", "find the free that %s lacks",
 	},
 }
 
@@ -89,7 +93,7 @@ func lostStep(l *summary.Lost) string {
 	case l.CallsPython:
 		return fitted(lostSteps.python, l.Library, room)
 	case l.Type == "" && l.Caller == "":
-		return fitted(lostSteps.native, takerText(l), room)
+		return fitted(lostSteps.native, cmp.Or(l.Function, "code")+inParentheses(l.Library), room)
 	case strings.Contains(l.Library, ".so"): // no package of Python's: it may be the user's own
 		return fitted(lostSteps.own, takerText(l), room)
 	}
@@ -136,7 +140,7 @@ func sweepLine(k *summary.Keeper) string {
 // waits are what garbage waits for, and what to do about it.
 var waits = map[keeper.WaitFor]struct{ text, step string }{
 	"": {
-		"waits for gc", "break the cycles of references, or call gc.collect() now and then",
+		"waits for gc", "call gc.collect() now and then, or break the cycles of references",
 	},
 	keeper.WaitEnable: {
 		"gc.disable() is in force",

@@ -208,6 +208,7 @@ func (r Result) Lines(name func(string) string) []string {
 	}
 
 	lines := append(titleLines(r.Name, name(r.Name), growth.Printable(r.Subject)), "")
+	r = r.withoutCaller(maxResultLines - len(lines))
 	for _, b := range r.Blocks {
 		room := maxResultLines - len(lines)
 		switch b.Label {
@@ -216,7 +217,59 @@ func (r Result) Lines(name func(string) string) []string {
 		case LabelDoNext: // its last step is the least
 			room -= r.firstNoteLines()
 		}
-		lines = append(lines, b.lines(min(maxBlockLines[b.Label], room))...)
+		most := min(maxBlockLines[b.Label], room)
+		if b.Label == LabelHowSure {
+			b.Lines = compacted(b.Lines, most)
+		}
+		lines = append(lines, b.lines(most)...)
+	}
+	return lines
+}
+
+// withoutCaller leaves the caller of a call site out where there is no room for all blocks, and
+// WHERE says who keeps the memory.
+func (r Result) withoutCaller(room int) Result {
+	need := 0
+	for _, b := range r.Blocks {
+		most := maxBlockLines[b.Label]
+		switch b.Label {
+		case LabelDoNext:
+			most = minSteps
+		case LabelNote:
+			most = 1
+		}
+		need += min(len(b.Lines), most)
+	}
+
+	r.Blocks = slices.Clone(r.Blocks)
+	for i := range r.Blocks {
+		b := &r.Blocks[i]
+		last := len(b.Lines) - 1
+		if b.Label == LabelWhere && need > room && !strings.HasSuffix(b.Lines[last], callerMark) {
+			b.Lines = slices.DeleteFunc(slices.Clone(b.Lines), func(line string) bool {
+				return strings.HasSuffix(line, callerMark)
+			})
+		}
+	}
+	return r
+}
+
+// compacted joins lines that follow one another, and fit in one row, until there are so many at
+// most.
+func compacted(lines []string, most int) []string {
+	lines = slices.Clone(lines)
+	for len(lines) > most {
+		at, least := -1, ResultWidth-labelWidth+1
+		for i := range len(lines) - 1 {
+			if width := ansi.StringWidth(lines[i] + "; " + lines[i+1]); width < least {
+				at, least = i, width
+			}
+		}
+		if at < 0 {
+			return lines
+		}
+		lines[at] += "; " + lines[at+1]
+		lines = slices.Delete(lines, at+1, at+2)
 	}
 	return lines
 }
@@ -352,6 +405,9 @@ func clockText(seconds float64) string {
 func fastLines(s *summary.Summary) []string {
 	const room = ResultWidth - labelWidth
 	pace, line := joined(Pace(s.Verdict), rssText(s)), joined(limitText(s), spikesOf(s))
+	if len(pace) > room && s.Rate != nil {
+		pace = strings.Replace(pace, "; "+perDay(*s.Rate), "", 1)
+	}
 	if len(pace) > room {
 		pace = Pace(s.Verdict)
 	}
@@ -385,7 +441,7 @@ func rssText(s *summary.Summary) string {
 
 // endsInSpike reports whether the last sample lies in a spike, and the RSS at the end with it.
 func endsInSpike(s *summary.Summary) bool {
-	if s.Spikes == nil || len(s.Spikes.Spans) == 0 || len(s.Phases) == 0 || s.LevelBytes == nil {
+	if !s.HasHighSpikes() || len(s.Spikes.Spans) == 0 || len(s.Phases) == 0 {
 		return false
 	}
 	spike, last := s.Spikes.Spans[len(s.Spikes.Spans)-1].To, s.Phases[len(s.Phases)-1].To
@@ -400,10 +456,6 @@ func endsInSpike(s *summary.Summary) bool {
 	return float64(*s.RSS.EndBytes) > level+s.Spikes.HeightBytes/2
 }
 
-// minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside
-// growth.
-const minSpikeShare = 0.1
-
 // spikesOf are the spikes, and the size that they reach.
 func spikesOf(s *summary.Summary) string {
 	switch {
@@ -411,7 +463,7 @@ func spikesOf(s *summary.Summary) string {
 		return ""
 	case s.LevelBytes == nil:
 		return spikesLine(s.Verdict)
-	case grows(s) && s.Spikes.HeightBytes < minSpikeShare**s.LevelBytes:
+	case grows(s) && !s.HasHighSpikes():
 		return ""
 	case grows(s):
 		return "peaks of +" + units.Bytes(s.Spikes.HeightBytes)

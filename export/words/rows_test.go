@@ -148,12 +148,16 @@ func TestFill(t *testing.T) {
 		}
 	}
 
-	if got, want := Certainty(fills(true, 780))[0], "memory of a known size is touched for the first "+
-		"time, but the limit is met before it is full (at most 1.17 GiB more, in 11-13 min)"; got != want {
+	if got, want := Certainty(fills(true, 780))[0], "it fills memory of a known size, touched now for "+
+		"the first time, but the limit is met before it is full (at most 1.17 GiB more, in 11-13 min)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := Certainty(fills(false, 780))[0]; !strings.HasSuffix(got, "full, near 2.00 GiB") {
-		t.Errorf("%q", got)
+	lines := Certainty(fills(false, 780))
+	if !strings.HasSuffix(lines[0], ": it ends near 2.00 GiB") {
+		t.Errorf("%q", lines[0])
+	}
+	if !strings.HasSuffix(lines[1], "decided by 15 min more: flat then, or it is a leak") {
+		t.Errorf("%q", lines[1])
 	}
 }
 

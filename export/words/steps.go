@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -151,7 +152,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	case summary.StepCause:
 		return causeStep(s, step.Cause)
 	case summary.StepExtension:
-		return "find what keeps what that line allocates, or the free that " + step.Library + " lacks"
+		return extensionStep(s, step.Library)
 	case summary.StepGarbage:
 		return garbageStep(s.MainKeeper())
 	case summary.StepLost:
@@ -166,6 +167,12 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	if isStack && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
 		return causeStep(s, diagnosis.HeapLeak)
 	}
+	k := s.MainKeeper()
+	if step.Code == summary.StepKeeperClear && k != nil && len(k.Paths) > 0 &&
+		k.Paths[0].Root.IsCall() {
+		texts := []string{"%s: let that call end, or set it to None when done", "clear %s when done"}
+		return fitted(texts, keptIn(s, step.Code), stepRoom)
+	}
 	if texts := keeperSteps[step.Code]; texts != nil {
 		return fitted(texts, keptIn(s, step.Code), stepRoom)
 	}
@@ -177,10 +184,15 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
 	isOfObjects := cause == diagnosis.HeapLeak || cause == diagnosis.PythonObjects
 	if k := s.UnansweredKeeper(); isOfObjects && k != nil && k.Lost > 0 {
-		return "look for a missing Py_DECREF or free in C code: no reference to them was found"
+		missing := "free"
+		if s.Objects != nil {
+			missing = "Py_DECREF or free in C code"
+		}
+		return "look for a missing " + missing + ": no reference to them was found"
 	}
 	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
-		return "give what that line makes larger and larger a limit, or begin a new one now and then"
+		place := cmp.Or(userPlace(s.Suspects[0]), "that line")
+		return place + " makes one object larger and larger: give it a limit, or begin a new one"
 	}
 	if cause == diagnosis.HeapLeak || cause == diagnosis.MmapGrowth {
 		if native := nativeStep(s, cause); native != "" {
@@ -198,6 +210,17 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 		return strings.ReplaceAll(text, "that line allocates", "these lines allocate")
 	}
 	return text
+}
+
+// extensionStep is the remedy where code in C allocates for a line of Python.
+func extensionStep(s *summary.Summary, library string) string {
+	if len(s.Suspects) > 0 {
+		chain, at := s.Suspects[0].UserFrame()
+		if inC := summary.OwnNative(chain[:max(0, at)]); inC != "" {
+			return "look at " + libraryFrame(inC) + ": it keeps what it allocates, or lacks a free"
+		}
+	}
+	return "find what keeps what that line allocates, or the free that " + library + " lacks"
 }
 
 // runtimeSteps are how other runtimes show what keeps their objects, by their executables. %d is

@@ -64,12 +64,13 @@ var factTexts = map[conclude.FactCode]factText{
 		return "what keeps it gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"
 	},
 	conclude.FactAppended: func(f conclude.Fact, _ summary.Verdict) string {
-		return fmt.Sprintf("what keeps it gains %s entries/min, and has lost none in %s",
+		return fmt.Sprintf("what keeps it gains %s entries/min and has lost none in %s",
 			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
 	},
 	conclude.FactKept:      said("a variable keeps it"),
 	conclude.FactSites:     sitesText(""),
 	conclude.FactNoneFreed: sitesText(", and has freed nothing"),
+	conclude.FactUnheld:    checked("a search of its memory found no reference to %d of %d samples"),
 
 	conclude.FactSlower:   ratio("its second half rose %sx as fast as its first"),
 	conclude.FactUneven:   share("it is off a straight line by %s of its rise"),
@@ -91,7 +92,7 @@ var factTexts = map[conclude.FactCode]factText{
 	conclude.FactLackWarmup: length("no warm-up has ended (the trace began when the process was %s old)",
 		"no warm-up has ended"),
 	conclude.FactLackSlow:   lackSlowText,
-	conclude.FactGarbage:    said("most of it waits for the garbage collector"),
+	conclude.FactGarbage:    checked("%d of %d samples wait for the garbage collector"),
 	conclude.FactLackAge:    length("the process was only %s old", "the process is young"),
 	conclude.FactLackNew:    said("it goes back to a level that was held before"),
 	conclude.FactLackSteady: said("a few jumps make up most of it"),
@@ -101,15 +102,19 @@ var factTexts = map[conclude.FactCode]factText{
 // measure: the two never agree to the percent.
 func sitesText(more string) factText {
 	return func(f conclude.Fact, _ summary.Verdict) string {
-		if f.Share >= nearlyAll {
-			return "the code in WHERE explains all of it" + more
+		part := "most"
+		switch {
+		case f.Share >= allShare:
+			part = "all"
+		case f.Share >= nearlyAll:
+			part = "nearly all"
 		}
-		return "the code in WHERE explains most of it" + more
+		return "the code in WHERE explains " + part + " of it" + more
 	}
 }
 
-// nearlyAll is the share from which on call sites explain all of the growth.
-const nearlyAll = 0.95
+// nearlyAll is the share from which on call sites explain nearly all of the growth.
+const nearlyAll = 0.8
 
 // lackSlowText says that the growth is as fast as growth of another kind can be.
 func lackSlowText(f conclude.Fact, v summary.Verdict) string {
@@ -278,10 +283,10 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ReasonGarbage:
 		return []string{"no variable leads to it: it waits for the garbage collector"}
 	case verdict.ReasonPageCache:
-		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
-			"runs out of memory"}
+		return present("only pages of mapped files grow: the kernel takes them back when it needs memory",
+			"of the rest, "+stableText(v))
 	case verdict.ReasonBounded:
-		return []string{fillCertainty(v)}
+		return fillLines(v)
 	case verdict.ReasonTolerated:
 		return []string{"slower than the growth that you call harmless"}
 	case verdict.ReasonLost:
@@ -332,7 +337,7 @@ func slowingLines(v summary.Verdict) []string {
 		leak := units.RoundedUp(*v.RateHigh/bytesPerMiB) + rateUnit(v)
 		rest = "a leak of up to " + leak + " below it is not excluded until it has levelled off"
 	}
-	return []string{text, rest}
+	return []string{text + longerText(v, "; %s more show whether it ends"), rest}
 }
 
 // evidenceOf is the evidence of a verdict; nothing in folders of older versions.
@@ -379,14 +384,16 @@ func sooner(v summary.Verdict) string {
 
 	for _, f := range slices.Concat(e.Against, e.For) {
 		switch f.Code {
+		case conclude.FactUnheld:
+			return "a second search"
 		case conclude.FactGarbage:
-			return "gc.collect(), which frees it if it is garbage"
+			return "gc.collect()"
 		case conclude.FactRecompiles:
 			return "the end of the compiling"
 		case conclude.FactNoEpoch:
 			return "the end of the epoch"
 		case conclude.FactKeeper, conclude.FactAppended, conclude.FactKept:
-			return "whether its keeper is meant to grow"
+			return "whether that variable is meant to grow"
 		}
 	}
 	return ""

@@ -194,7 +194,7 @@ func saveStep(s *summary.Summary) string {
 	if t := s.Together; t != nil && len(t.PIDs) > 0 && !s.Class.Grows() {
 		text += fmt.Sprintf(", or stop PID %d", t.PIDs[0])
 	}
-	return text + ": " + units.Span(s.EndsIn(), false, math.Floor) + " left"
+	return text + ": " + units.Span(s.EndsIn(), false, math.Round) + " left"
 }
 
 // unlinkStep is what to do about files in RAM.

@@ -78,11 +78,11 @@ func TestLostSites(t *testing.T) {
 	}{
 		"none": {
 			[]summary.Suspect{site},
-			"WHERE, high confidence: this call site explains 60% of the growth",
+			"the code in WHERE explains 60% of the growth (high confidence)",
 		},
 		"some": {
 			[]summary.Suspect{site, lost},
-			"WHERE, high confidence: this call site explains 60% of the growth",
+			"the code in WHERE explains 60% of the growth (high confidence)",
 		},
 		"all": {[]summary.Suspect{lost}, "WHERE is not known: the stacks were lost"},
 	} {

@@ -28,7 +28,7 @@ func Name(v summary.Verdict) string {
 	case verdict.ReasonFragmentation:
 		return "FRAGMENTATION"
 	case verdict.ReasonGarbage:
-		return "GARBAGE"
+		return "GARBAGE (waits for gc)"
 	case verdict.ReasonBounded:
 		return "FILLS UP"
 	case verdict.ReasonLost:
@@ -88,7 +88,11 @@ func Pace(v summary.Verdict) string {
 		}
 		return text
 	}
-	return cmp.Or(paceRate(v), unknownRate) + since(v)
+	text := cmp.Or(paceRate(v), unknownRate) + since(v)
+	if v.WhyCode == verdict.ReasonPageCache {
+		return "without mapped files " + text
+	}
+	return text
 }
 
 // paceRate is the Rate with its sign, and by the day where it is slow; empty where it is unknown.

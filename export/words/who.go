@@ -70,7 +70,13 @@ func onlyFilesGrow(s *summary.Summary) bool {
 // otherCauses accounts for the rest of the growth, where the main cause is not all of it.
 func otherCauses(s *summary.Summary) string {
 	main := growingCause(s)
-	if main == nil || main.Share > allShare {
+	switch {
+	case main == nil && len(s.Suspects) > 0 && undecidedShare(s) > 0.5:
+		if rest := 1 - siteShare(s); rest >= minRestShare {
+			return "the other " + sharePercent(rest) + " has no call site that grows for certain"
+		}
+		return ""
+	case main == nil || main.Share > allShare:
 		return ""
 	}
 	return causesText(s, main, ResultWidth-labelWidth)
@@ -287,7 +293,8 @@ func siteLines(c summary.Suspect, missing string) []string {
 		mark, isOwn, inC = "   <- the program's own code", summary.IsOwnNative, ""
 	}
 	line := siteText(c, own) + mark
-	if callee := libraryFrame(summary.CalleeOf(chain[:at])); callee != "" && inC == "" {
+	callee := libraryFrame(summary.CalleeOf(chain[:at]))
+	if callee != "" && inC == "" && !strings.Contains(callee, "<locals>") { // a decorator's
 		line += "; calls " + callee
 		if len(line) > ResultWidth-labelWidth {
 			function, _, _ := strings.Cut(callee, " (")
@@ -308,11 +315,14 @@ func siteLines(c summary.Suspect, missing string) []string {
 
 	for _, caller := range chain[at+1:] {
 		if isOwn(caller) && siteText(summary.Suspect{}, caller) != siteText(summary.Suspect{}, own) {
-			return append(lines, siteText(summary.Suspect{}, caller)+"   <- caller")
+			return append(lines, siteText(summary.Suspect{}, caller)+callerMark)
 		}
 	}
 	return lines
 }
+
+// callerMark stands behind the caller of a call site.
+const callerMark = "   <- caller"
 
 // replacedObject is which objects are replaced by larger ones at a call site; empty: none are.
 func replacedObject(r *summary.Replaced) string {
@@ -354,8 +364,11 @@ func siteText(c summary.Suspect, frame string) string {
 	if frame == c.Function && len(c.Lines) > 1 {
 		place = filepath.Base(m[2])
 		for i, l := range c.Lines {
-			place += fmt.Sprintf("%s:%d (%s)", cmp.Or(strings.Repeat(", ", min(i, 1)), ""), l.Line,
-				units.WholePercent(l.Share))
+			more, whole := ", ", ""
+			if i == 0 {
+				more, whole = "", " of it"
+			}
+			place += fmt.Sprintf("%s:%d (%s%s)", more, l.Line, units.WholePercent(l.Share), whole)
 		}
 	}
 
@@ -408,15 +421,11 @@ func accountLine(s *summary.Summary) string {
 		return "WHERE is not known: the stacks were lost"
 	}
 	sum := siteShare(s)
-	sites := "WHERE, " + string(main.Confidence) + " confidence: "
 	what := sharePercent(sum) + " of the growth"
 	if sum > allShare*main.Share {
-		what = "all of that"
+		what = "all of the " + sharePercent(main.Share)
 	}
-	if len(suspects) > 1 || suspects[0].Sites > 0 {
-		return sites + "these call sites explain " + what + restText(s)
-	}
-	return sites + "this call site explains " + what + restText(s)
+	return fmt.Sprintf("the code in WHERE explains %s (%s confidence)", what, main.Confidence) + restText(s)
 }
 
 // fragmentationLines are Certainty of a process whose growth is freed memory.

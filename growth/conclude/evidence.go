@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -50,6 +51,7 @@ const (
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
+	FactUnheld    FactCode = "unheld"        // one search found no reference to Count of Needed samples
 )
 
 // Facts that speak against a leak, or that leave the growth unexplained.
@@ -85,7 +87,7 @@ func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
-	FactKept, FactSites, FactNoneFreed,
+	FactKept, FactSites, FactNoneFreed, FactUnheld,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactGarbage, FactFewChecks,
 	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
@@ -118,7 +120,7 @@ type rule func(*known) (Fact, bool)
 // speakFor and speakAgainst are all rules, by their weight: one line a fact.
 var (
 	speakFor = []rule{
-		checks, mature, keeperGrows, callSites, straight, faster, afterWarmup,
+		checks, mature, keeperGrows, unheld, callSites, straight, faster, afterWarmup,
 	}
 	speakAgainst = []rule{
 		fewChecks, garbage, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
@@ -259,12 +261,31 @@ func keeperGrows(k *known) (Fact, bool) {
 	return f, true
 }
 
+// unheld are objects to which one search has found no reference: it takes two to prove that none is
+// there.
+func unheld(k *known) (Fact, bool) {
+	if k.result == nil || k.Lost != nil {
+		return Fact{}, false
+	}
+	found := searchThat(&k.result.Main, k.result.Keepers, func(s *keeper.Search) bool {
+		return 2*len(s.Sweep.Lost) > s.Samples
+	})
+	if found == nil {
+		return Fact{}, false
+	}
+	return Fact{Code: FactUnheld, Count: int64(len(found.Sweep.Lost)), Needed: int64(found.Samples)}, true
+}
+
 // garbage are objects in cycles: the collector frees them when it runs.
 func garbage(k *known) (Fact, bool) {
 	if k.result == nil {
 		return Fact{}, false
 	}
-	return Fact{Code: FactGarbage}, garbageSearch(&k.result.Main, k.result.Keepers) != nil
+	found := garbageSearch(&k.result.Main, k.result.Keepers)
+	if found == nil {
+		return Fact{}, false
+	}
+	return Fact{Code: FactGarbage, Count: int64(found.Garbage), Needed: int64(found.Samples)}, true
 }
 
 // callSites are the suspects that explain the growth, and whether they have freed anything.

@@ -112,6 +112,22 @@ func TestFacts(t *testing.T) {
 			[]FactCode{FactStraight},
 			nil,
 		},
+		"one search found no reference": {
+			func(_ *verdict.Verdict, r *Result) {
+				suspect(r, 0.6)
+				r.Keepers = []keeper.Search{{Stack: 1, Samples: 8, Sweep: keeper.Sweep{Lost: make([]uint64, 5)}}}
+			},
+			[]FactCode{FactUnheld, FactSites},
+			nil,
+		},
+		"it found some": {
+			func(_ *verdict.Verdict, r *Result) {
+				suspect(r, 0.6)
+				r.Keepers = []keeper.Search{{Stack: 1, Samples: 8, Sweep: keeper.Sweep{Lost: make([]uint64, 4)}}}
+			},
+			[]FactCode{FactSites},
+			nil,
+		},
 		"slower": {
 			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.04, 0.6 },
 			nil,

@@ -59,7 +59,7 @@ func (k *known) excluded(t *Trace) []Exclusion {
 	}
 
 	var all []Exclusion
-	if k.grows() {
+	if k.Class.Rises() {
 		all = k.excludedParts()
 	}
 	if gpu := r.Main.GPU; gpu != nil && isFlat(gpu.Class) {

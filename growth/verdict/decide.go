@@ -173,9 +173,10 @@ func judgeWorkers(v *Verdict, f Findings) { v.giveWayTo(f.Workers, ReasonWorkers
 // surely.
 func judgeOutside(v *Verdict, f Findings) { v.giveWayTo(f.Outside, ReasonOutside) }
 
-// giveWayTo takes over a verdict on other memory, where that grows and the process does not.
+// giveWayTo takes over a verdict on other memory, where that grows and the process neither does nor
+// fills up.
 func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
-	if other == nil || !other.Class.Grows() || v.Class.Grows() {
+	if other == nil || !other.Class.Grows() || v.Class.Grows() || v.Class == ClassFillsUp {
 		return
 	}
 
@@ -185,7 +186,7 @@ func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
 }
 
 // requireStreak suspects a leak that too few checks in a row have found: a trace that is judged
-// often is wrong more often. Freed memory and a known end stay the reason where they are one: the
+// often is wrong more often. Freed memory, garbage and a known end stay the reason where they are one: the
 // user can act on them.
 func requireStreak(v *Verdict, f Findings) {
 	if v.Class != ClassLeak || f.Streak.Found >= f.Streak.Needed {

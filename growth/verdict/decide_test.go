@@ -67,7 +67,7 @@ func (d decision) check(t *testing.T, name string) Verdict {
 // TestDecide has the overrides in their order, each alone.
 func TestDecide(t *testing.T) {
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
-	appended := Findings{AppendOnly: true}
+	appended, garbage := Findings{AppendOnly: true}, Findings{Garbage: true}
 	none := ReasonAfterWarmup // of classed: nothing applies
 
 	for i, c := range []struct {
@@ -92,10 +92,11 @@ func TestDecide(t *testing.T) {
 			{ClassSaturating, freed, ClassSaturating, none},
 		}},
 		{"garbage", []decision{
-			{ClassLeak, Findings{Garbage: true}, ClassLeak, ReasonGarbage},
-			{ClassGrowing, Findings{Garbage: true}, ClassGrowing, ReasonGarbage},
-			{ClassPlateau, Findings{Garbage: true}, ClassPlateau, none},
-			{ClassSaturating, Findings{Garbage: true}, ClassSaturating, none},
+			{ClassLeak, garbage, ClassLeak, ReasonGarbage},
+			{ClassGrowing, garbage, ClassGrowing, ReasonGarbage},
+			{ClassPlateau, garbage, ClassPlateau, none},
+			{ClassSaturating, garbage, ClassSaturating, none},
+			{ClassGrowing, Findings{Garbage: true, Fragmentation: true}, ClassGrowing, ReasonFragmentation},
 		}},
 		{"without files", []decision{
 			{ClassLeak, withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
@@ -168,9 +169,14 @@ func TestDecideBound(t *testing.T) {
 		want   Class
 		reason Reason
 	}{
-		"growth that ends":         {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
-		"a leak by its length":     {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
-		"too little of it ends":    {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
+		"growth that ends":      {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"a leak by its length":  {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
+		"too little of it ends": {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
+		"files grow beside it": {
+			rising(ClassGrowing, never),
+			Findings{Bound: bounded(1, 50).Bound, Outside: outside(ClassGrowing).Outside},
+			ClassFillsUp, ReasonBounded,
+		},
 		"the limit is met later":   {rising(ClassLeak, 5.1), bounded(1, 50), ClassFillsUp, ReasonBounded},
 		"the limit is met first":   {rising(ClassLeak, 4.9), bounded(1, 50), ClassLeak, ReasonBounded},
 		"first, and it may go on":  {rising(ClassGrowing, 0), bounded(1, 50), ClassGrowing, ReasonBounded},

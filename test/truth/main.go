@@ -48,6 +48,7 @@ var parts = []struct {
 	{"reachability", blockTasks},
 	{"false alarms", loopTasks},
 	{"kinds", stressorTasks},
+	{"jobs", jobTasks},
 }
 
 func main() {

@@ -26,6 +26,10 @@ asserts that none leaks. Growth that is not called a leak is undecided.`,
 	"kinds": `Stressors of stress-ng hold memory of a known kind and size. The rows of the
 [RSS breakdown](../internals/measurement.md#the-rss-breakdown) must have the size within 2%, and sum
 to RSS; tracing must stay within its own limit.`,
+	"jobs": `Programs of the project, each of a kind that users report: trainers, servers, caches. An
+answer is right where it decides the case, names the line, and has the rate of the kernel: LEAK,
+LEAK (proven), STABLE, FILLS UP, FRAGMENTATION, LEVELLING OFF. A leak that is only suspected is
+undecided.`,
 }
 
 // writePage writes the page of the results in a folder.

@@ -324,7 +324,7 @@ func form(clean bool) string {
 	return "leaking"
 }
 
-const readyTimeout = time.Minute
+const readyTimeout = 3 * time.Minute
 
 // start starts a program, and waits for the line "ready PID". It must be stopped.
 func start(ctx context.Context, argv []string) (pid int, stop func(), err error) {

@@ -13,6 +13,7 @@ __attribute__((noinline)) static int handle(int number)
 {
 	Request *request = new Request; // NAMED
 
+	asm volatile("" : "+r"(request)); // else the compiler leaves new out
 	memset(request->header, number, sizeof(request->header));
 	request->number = number;
 	return request->header[number % 2000];

@@ -1,5 +1,6 @@
 /* Threads that allocate and free, each in an arena of malloc's own: all arenas are as large as they
  * get within the first seconds. Nothing is kept. */
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +24,13 @@ static void *work(void *arg)
 		usleep(500000);
 		for (int i = 0; i < blocks; i++)
 			free(held[i]);
-		usleep(500000);
 	}
 	return NULL;
 }
 
 int main(void)
 {
+	mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	for (size_t i = 0; i < threads; i++) {
 		pthread_t thread;
 

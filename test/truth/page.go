@@ -46,10 +46,11 @@ func pageOf(results Results) string {
 	var text strings.Builder
 	fmt.Fprint(&text, `# Compared with truths of others
 
-Programs that were not written for allocscope, and whose truth others have established.
+Programs that were not written for allocscope, and whose truth others have established; and, as
+[jobs](#jobs), programs of the project, one for each kind of job, with a truth that is made.
 `+"`make test-truth`"+` runs them, with a default trace of each, and writes this page:
-`+"`test/truth/results.json`"+` has its data. Nothing of theirs is part of the project: all come from
-Debian's packages when they are run.
+`+"`test/truth/results.json`"+` has its data. Nothing of others is part of the project: it comes from
+Debian's packages when it is run.
 
 - **right**: what it says is so, and it says all that is asked for.
 - **undecided**: it does not say it, and says nothing that is wrong.

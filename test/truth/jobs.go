@@ -230,7 +230,7 @@ func (c *campaign) commandOf(ctx context.Context, j job, files string) ([]string
 	}
 }
 
-// named is the line of a job that makes what grows, or its function, as the answer names it.
+// named is the line of a job that allocates the growth, or its function, as the answer names it.
 func (c *campaign) named(j job) (string, error) {
 	if j.function != "" {
 		return j.function, nil

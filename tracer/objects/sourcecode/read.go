@@ -29,6 +29,7 @@ func Read(p *process.Process, paths []string) *Program {
 
 	began, left := time.Now().Add(-stat.Age()), maxTotalBytes
 	program := &Program{}
+
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
 		if isInstalled(path) {
@@ -64,6 +65,7 @@ func readFile(p *process.Process, path string, began time.Time) (text string, ok
 	if f.Size() > maxFileBytes || f.Modified.After(began) {
 		return "", false
 	}
+
 	all, err := f.ReadAll(maxFileBytes)
 	return string(all), err == nil
 }

@@ -1,6 +1,6 @@
 // Package sourcecode reads the Python source of a program, and finds variables to which it only adds:
-// no code reads them, removes from them or replaces them. What it does not understand counts as a
-// use. The source is hostile input: any contents cost bounded work.
+// no code reads them, removes from them or replaces them. Code that the package does not understand
+// counts as a use. The source is hostile input: any contents cost bounded work.
 package sourcecode
 
 import (
@@ -48,6 +48,7 @@ type Variable struct {
 // that makes it new and runs once.
 func (p *Program) IsOnlyAddedTo(v Variable) bool {
 	definitions, isOnly := 0, true
+
 	ok := p.each(v.Name, func(f *file, s *statement, at int) {
 		switch {
 		case v.Scope == Attribute && !s.is(at-1, ".") && !v.isDefined(s, at):
@@ -58,6 +59,7 @@ func (p *Program) IsOnlyAddedTo(v Variable) bool {
 			isOnly = isOnly && (isAddition(s, at) || isDeclared(s, at))
 		}
 	})
+
 	return ok && isOnly && definitions == 1
 }
 
@@ -67,6 +69,7 @@ func (p *Program) IsSetOnce(v Variable) bool {
 	definitions, isOnly := 0, true
 	ok := p.each(v.Name, func(f *file, s *statement, at int) {
 		isOwn := v.Scope == Attribute || f.path == v.File || s.is(at-1, ".")
+
 		switch {
 		case v.isDefined(s, at) && isOwn:
 			definitions++
@@ -101,6 +104,7 @@ func (p *Program) each(name string, do func(f *file, s *statement, at int)) bool
 		if !f.read() {
 			return false
 		}
+
 		for _, s := range f.statements {
 			for at, t := range s.tokens {
 				switch {
@@ -132,6 +136,7 @@ func (v Variable) isDefined(s *statement, at int) bool {
 	if assigned(s, at) < 0 {
 		return false
 	}
+
 	switch v.Scope {
 	case Global:
 		return at == 0 && s.parent == nil
@@ -159,6 +164,7 @@ func assigned(s *statement, at int) int {
 			next++
 		}
 	}
+
 	if !s.is(next, "=") || next+1 >= len(s.tokens) {
 		return -1
 	}
@@ -171,6 +177,7 @@ var makers = []string{"list", "dict", "deque", "defaultdict", "OrderedDict"}
 // isNew reports whether a definition assigns a new container.
 func isNew(s *statement, at int) bool {
 	from := assigned(s, at)
+
 	if s.is(from, "collections") && s.is(from+1, ".") {
 		from += 2
 	}
@@ -179,6 +186,7 @@ func isNew(s *statement, at int) bool {
 	} else if !s.is(from, "[") && !s.is(from, "{") {
 		return false
 	}
+
 	end, _ := s.match(from)
 	return end == len(s.tokens)-1
 }
@@ -231,17 +239,17 @@ func isSet(s *statement, at int) bool {
 	if s.startsWith("global", "nonlocal", "del") {
 		return true
 	}
+
 	for before := at - 1; before >= 0 && (s.is(before, ".") || s.is(before, ",") ||
 		s.is(before, "(") || s.tokens[before].kind == kindName); before-- {
 		if s.is(before, "for") || s.is(before, "as") {
 			return true
 		}
 	}
-	return assigned(s, at) >= 0 && !isArgument(s, at) || s.is(at+1, ":=") || s.is(at+1, ",") && s.depthAt(at) == 0
-}
 
-// isArgument reports whether a name is in brackets, as the keyword of a call.
-func isArgument(s *statement, at int) bool { return s.depthAt(at) > 0 }
+	isArgument := s.depthAt(at) > 0 // the keyword of a call
+	return s.is(at+1, ":=") || !isArgument && (assigned(s, at) >= 0 || s.is(at+1, ","))
+}
 
 // depthAt is the number of brackets around a place.
 func (s *statement) depthAt(at int) (depth int) {

@@ -147,7 +147,8 @@ func FuzzProgram(f *testing.F) {
 		var p Program
 		p.Add("main.py", text)
 		for _, v := range []Variable{
-			{Name: "kept", File: "main.py"}, {Scope: Attribute, Name: "kept"},
+			{Name: "kept", File: "main.py"},
+			{Scope: Attribute, Name: "kept"},
 			{Scope: Closure, Name: "kept", Owner: "f"},
 		} {
 			p.IsOnlyAddedTo(v)

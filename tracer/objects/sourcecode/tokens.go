@@ -60,6 +60,7 @@ const tabColumns = 8
 // scan returns the statements of a file; false where it is not Python as far as this can read it.
 func scan(text string) ([]*statement, bool) {
 	s := &scanner{text: strings.ReplaceAll(text, "\r\n", "\n")}
+
 	for s.at < len(s.text) {
 		if s.now == nil && s.depth == 0 && !s.begin() {
 			continue
@@ -102,9 +103,11 @@ func (s *scanner) end() {
 	if s.now == nil {
 		return
 	}
+
 	for n := len(s.open); n > 0 && s.open[n-1].indent >= s.now.indent; n-- {
 		s.open = s.open[:n-1]
 	}
+
 	if n := len(s.open); n > 0 {
 		s.now.parent = s.open[n-1]
 	}
@@ -121,6 +124,7 @@ func (s *scanner) skipComment() {
 func (s *scanner) next() bool {
 	c := s.text[s.at]
 	rest := s.text[s.at:]
+
 	switch {
 	case c == '\n':
 		s.at++
@@ -176,6 +180,7 @@ func (s *scanner) quoted(prefix string) bool {
 	if strings.HasPrefix(s.text[s.at:], strings.Repeat(quote, 3)) {
 		quote = strings.Repeat(quote, 3)
 	}
+
 	s.at += len(quote)
 
 	for from := s.at; s.at < len(s.text); s.at++ {
@@ -187,6 +192,7 @@ func (s *scanner) quoted(prefix string) bool {
 		case strings.HasPrefix(s.text[s.at:], quote):
 			content := s.text[from:s.at]
 			s.at += len(quote)
+
 			if !strings.ContainsAny(prefix, "ft") {
 				s.add(kindString, content)
 				return true
@@ -217,6 +223,7 @@ func (s *scanner) operator() bool {
 			return false
 		}
 	}
+
 	s.at += len(text)
 	s.add(kindOther, text)
 	return true

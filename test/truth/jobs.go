@@ -263,7 +263,7 @@ func (r *Row) judgeJob(j job, a answer, slope float64, place string) {
 		said = append(said, "kept by "+a.keptBy)
 	}
 
-	isNamed := place == "" || strings.Contains(a.lines, place)
+	isNamed := place == "" || concluded == isFragmented || strings.Contains(a.lines, place)
 	if !isNamed {
 		said = append(said, "the line is not named")
 	}

@@ -7,8 +7,8 @@ history = []
 
 
 def train(trainer):
-    output, _ = trainer.step(rows=512)
-    history.append(output.detach().repeat(1, 16))  # NAMED
+    output, _ = trainer.step(rows=128)
+    history.append(output.detach().repeat(4, 16))  # NAMED
 
 
 def main():

@@ -67,6 +67,11 @@ var factTexts = map[conclude.FactCode]factText{
 		return fmt.Sprintf("what keeps it gains %s entries/min and has lost none in %s",
 			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
 	},
+	conclude.FactWriteOnly: func(f conclude.Fact, _ summary.Verdict) string {
+		return fmt.Sprintf("what keeps it gains %s entries/min, has lost none in %s, "+
+			"and no code reads it or removes from it",
+			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
+	},
 	conclude.FactKept:      said("a variable keeps it"),
 	conclude.FactSites:     sitesText(""),
 	conclude.FactNoneFreed: sitesText(", and has freed nothing"),
@@ -316,7 +321,10 @@ func growthLines(v summary.Verdict) []string {
 		seen := slices.DeleteFunc(slices.Clone(e.For), func(f conclude.Fact) bool {
 			return f.Code == conclude.FactWarm && v.WhyCode == verdict.ReasonAfterWarmup
 		})
-		prefix, texts = "confirmed: ", append([]string{Reason(v)}, facts(seen, v)...)
+		prefix, texts = "confirmed: ", facts(seen, v)
+		if v.WhyCode != verdict.ReasonWriteOnly { // the facts have it
+			texts = append([]string{Reason(v)}, texts...)
+		}
 	case verdict.ClassSuspected:
 		prefix = "likely a leak: "
 	}
@@ -392,7 +400,7 @@ func sooner(v summary.Verdict) string {
 			return "the end of the compiling"
 		case conclude.FactNoEpoch:
 			return "the end of the epoch"
-		case conclude.FactKeeper, conclude.FactAppended, conclude.FactKept:
+		case conclude.FactKeeper, conclude.FactAppended, conclude.FactWriteOnly, conclude.FactKept:
 			return "whether that variable is meant to grow"
 		}
 	}

@@ -279,6 +279,8 @@ func Reason(v summary.Verdict) string {
 		return "steady growth, explained by stacks that accumulate"
 	case verdict.ReasonAppendOnly:
 		return "steady growth, kept by a container that gains entries and loses none"
+	case verdict.ReasonWriteOnly:
+		return "steady growth, kept by a container that no code reads or empties"
 	case verdict.ReasonFewRechecks:
 		if v.Streak == nil {
 			break

@@ -48,6 +48,7 @@ const (
 	FactFaster    FactCode = "faster"        // the second half rose Ratio times as fast
 	FactKeeper    FactCode = "keeper-grows"  // the container that keeps it gains PerMinute entries
 	FactAppended  FactCode = "append-only"   // the same, and it has lost none for Length seconds
+	FactWriteOnly FactCode = "write-only"    // the same, and no code reads it or removes from it
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
@@ -87,7 +88,7 @@ func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
-	FactKept, FactSites, FactNoneFreed, FactUnheld,
+	FactWriteOnly, FactKept, FactSites, FactNoneFreed, FactUnheld,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactGarbage, FactFewChecks,
 	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
@@ -235,7 +236,8 @@ func noEpoch(k *known) (Fact, bool) {
 	if k.result == nil || k.result.Steps == nil || !isOpen {
 		return Fact{}, false
 	}
-	return Fact{Code: FactNoEpoch, Count: k.result.Steps.Count}, k.Class.Grows()
+	return Fact{Code: FactNoEpoch, Count: k.result.Steps.Count},
+		k.Class.Grows() && k.Class != verdict.ClassLeak
 }
 
 // keeperGrows is the container that keeps the memory of the first suspect, or of a type that grows.
@@ -255,7 +257,10 @@ func keeperGrows(k *known) (Fact, bool) {
 	}
 	l := &path.Links[at]
 	f := Fact{Code: FactKeeper, PerMinute: l.PerMinute}
-	if isAppendOnly(l) {
+	switch {
+	case isWriteOnly(l):
+		f.Code, f.Length = FactWriteOnly, l.GrowthS
+	case isAppendOnly(l):
 		f.Code, f.Length = FactAppended, l.GrowthS
 	}
 	return f, true

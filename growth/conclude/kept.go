@@ -19,6 +19,9 @@ const (
 	// it has gained meanwhile, from which on it says something that it has lost none.
 	minAppendTime = 20 * time.Second
 	minAppended   = 32
+	// minWriteOnlyTime is the time between two readings of a container that nothing reads, from which
+	// on it is a leak.
+	minWriteOnlyTime = 2 * time.Minute
 )
 
 // addKept adds the findings on the containers that keep the growth of a process.
@@ -33,8 +36,10 @@ func (t *Trace) addKept(p *Process) {
 	}
 	path := &found.Paths[0]
 	if at := path.GrowingLink(); at >= 0 {
-		p.Findings.AppendOnly = isAppendOnly(&path.Links[at])
+		l := &path.Links[at]
 		isWhole := float64(path.Samples) >= minBoundSamples*float64(found.Samples)
+		p.Findings.AppendOnly = isAppendOnly(l)
+		p.Findings.WriteOnly = isWriteOnly(l) && isWhole
 		if b := boundOf(p, path, at); b != nil && isWhole {
 			p.Findings.Bound = b
 		}
@@ -62,6 +67,12 @@ func boundOf(p *Process, path *keeper.Path, at int) *verdict.Bound {
 func isAppendOnly(l *keeper.Link) bool {
 	gained := l.PerMinute * l.GrowthS / time.Minute.Seconds()
 	return l.AppendOnly && gained >= minAppended && l.GrowthS >= minAppendTime.Seconds()
+}
+
+// isWriteOnly reports whether a container without a limit has lost no entry for minutes, and no code of
+// the program reads it, removes from it or replaces it.
+func isWriteOnly(l *keeper.Link) bool {
+	return l.WriteOnly && l.Limit == 0 && isAppendOnly(l) && l.GrowthS >= minWriteOnlyTime.Seconds()
 }
 
 // mainSearch is the search of which the first path explains the largest part of the growth of a

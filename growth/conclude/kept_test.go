@@ -86,6 +86,46 @@ func TestGarbageFound(t *testing.T) {
 	}
 }
 
+// TestWriteOnly is a leak where each premise holds.
+func TestWriteOnly(t *testing.T) {
+	holds := keeper.Link{
+		Type: "list", PerMinute: 600, GrowthS: 180, AppendOnly: true, WriteOnly: true,
+	}
+
+	for name, c := range map[string]struct {
+		change  func(*keeper.Link)
+		samples int // of 16, on the path
+		want    verdict.Class
+	}{
+		"all hold":      {func(*keeper.Link) {}, 13, verdict.ClassLeak},
+		"it is read":    {func(l *keeper.Link) { l.WriteOnly = false }, 16, verdict.ClassSuspected},
+		"it loses some": {func(l *keeper.Link) { l.AppendOnly = false }, 16, verdict.ClassGrowing},
+		"too short":     {func(l *keeper.Link) { l.GrowthS = 110 }, 16, verdict.ClassSuspected},
+		"few samples":   {func(*keeper.Link) {}, 12, verdict.ClassSuspected},
+		"with a limit": {
+			func(l *keeper.Link) { l.Entries, l.Limit = 5, 5 }, 16, verdict.ClassSuspected,
+		},
+	} {
+		l := holds
+		c.change(&l)
+		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
+			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute,
+			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{l}}},
+		}}}
+		p := Process{
+			History: &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}},
+			Judgement: judge.Judgement{
+				Judged:   verdict.Verdict{Class: verdict.ClassGrowing},
+				Suspects: []trend.Suspect{{Share: 0.9, StackIDs: []uint64{7}}},
+			},
+		}
+		trace.AddChecks(&p)
+		if p.Class != c.want {
+			t.Errorf("%s: %s (%s), want %s", name, p.Class, p.Reason, c.want)
+		}
+	}
+}
+
 // TestContainerLimit knows the end of growth that a container with a limit keeps.
 func TestContainerLimit(t *testing.T) {
 	full := keeper.Link{Type: "collections.deque", PerMinute: 600, GrowthS: 30, Entries: 4000, Limit: 10_000}

@@ -136,6 +136,8 @@ type Link struct {
 	GrowthS    float64 `json:"growth_s,omitempty"`
 	Steady     bool    `json:"steady,omitempty"`
 	AppendOnly bool    `json:"append_only,omitempty"`
+	// WriteOnly: the source of the program only adds to it, by the variable that leads to it.
+	WriteOnly bool `json:"write_only,omitempty"`
 	// Names are the keys of the containers in which the samples are, where they are few; absent:
 	// there is one, Name, or there are many. Entries and PerMinute are sums then.
 	Names []string `json:"names,omitempty"`

@@ -9,6 +9,9 @@ type Findings struct {
 	StacksAccumulate bool
 	// AppendOnly: a container that keeps most of the growth has gained entries, and lost none.
 	AppendOnly bool
+	// WriteOnly: that container has no limit, and no code of the program reads it, removes from it or
+	// replaces it.
+	WriteOnly bool
 	// Fragmentation: freed memory that malloc keeps is most of the growth.
 	Fragmentation bool
 	// Garbage: most of the growth is cycles of objects that no variable leads to, and it is known why
@@ -80,6 +83,7 @@ var overrides = []override{
 	{"workers", judgeWorkers},
 	{"outside processes", judgeOutside},
 	{"few checks", requireStreak},
+	{"write only", findWriteOnly},
 	{"lost", proveLeak},
 	{"other process", nameOther},
 	{"has ended", endForecast},
@@ -108,6 +112,24 @@ func suspectContainer(v *Verdict, f Findings) {
 	if f.AppendOnly && v.Class.Grows() && v.Class != ClassLeak {
 		v.Class, v.Reason = ClassSuspected, ReasonAppendOnly
 	}
+}
+
+// findWriteOnly makes growth a leak whose container the program only writes: it is of no use to the
+// program, and no code there is that could end its growth. That needs no more checks, and says nothing
+// of memory outside of it.
+func findWriteOnly(v *Verdict, f Findings) {
+	if !f.WriteOnly || !v.Class.Grows() {
+		return
+	}
+	switch v.Reason {
+	case ReasonFragmentation, ReasonWorkers, ReasonOutside, ReasonBounded:
+		return
+	}
+
+	if v.Class != ClassLeak {
+		v.Reason = ReasonWriteOnly
+	}
+	v.Class, v.Streak, v.Longer = ClassLeak, Streak{}, 0
 }
 
 // nameFragmentation names freed memory as the growth. The class stays: the memory is in use all the

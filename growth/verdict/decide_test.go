@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"math"
 	"testing"
 )
@@ -44,6 +45,17 @@ func rising(class Class, toLimit float64) Verdict {
 	return v
 }
 
+// both joins findings.
+func both(a, b Findings) Findings {
+	return Findings{
+		StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate, Lost: a.Lost,
+		AppendOnly: a.AppendOnly || b.AppendOnly, WriteOnly: a.WriteOnly || b.WriteOnly,
+		Fragmentation: a.Fragmentation || b.Fragmentation, Garbage: a.Garbage || b.Garbage,
+		WithoutFiles: a.WithoutFiles, Other: b.Other, Workers: cmp.Or(a.Workers, b.Workers),
+		Outside: b.Outside, Streak: b.Streak, UntilEnough: b.UntilEnough,
+	}
+}
+
 func other() Findings { return Findings{Other: &OtherGrowth{PID: 7}} }
 
 // A decision is a verdict and what Decide makes of it.
@@ -68,6 +80,7 @@ func (d decision) check(t *testing.T, name string) Verdict {
 func TestDecide(t *testing.T) {
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
 	appended, garbage := Findings{AppendOnly: true}, Findings{Garbage: true}
+	unread := Findings{WriteOnly: true}
 	none := ReasonAfterWarmup // of classed: nothing applies
 
 	for i, c := range []struct {
@@ -128,6 +141,16 @@ func TestDecide(t *testing.T) {
 			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
 			{ClassGrowing, fewChecks(), ClassGrowing, none},
 		}},
+		{"write only", []decision{
+			{ClassGrowing, unread, ClassLeak, ReasonWriteOnly},
+			{ClassLeak, unread, ClassLeak, none},
+			{ClassGrowing, both(unread, appended), ClassLeak, ReasonWriteOnly},
+			{ClassLeak, both(unread, fewChecks()), ClassLeak, ReasonWriteOnly},
+			{ClassGrowing, both(unread, freed), ClassGrowing, ReasonFragmentation},
+			{ClassPlateau, unread, ClassPlateau, none},
+			{ClassSaturating, unread, ClassSaturating, none},
+			{ClassPlateau, both(unread, workers(ClassGrowing)), ClassGrowing, ReasonWorkers},
+		}},
 		{"lost", []decision{
 			{ClassGrowing, lost(0.5), ClassLeak, ReasonLost},
 			{ClassSuspected, lost(1), ClassLeak, ReasonLost},
@@ -155,7 +178,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 12 {
+	if len(overrides) != 13 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }
@@ -213,14 +236,6 @@ func TestDecideBound(t *testing.T) {
 
 // TestDecideOrder has each pair of overrides of which one changes a field that the other looks at.
 func TestDecideOrder(t *testing.T) {
-	both := func(a, b Findings) Findings {
-		return Findings{
-			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate, Lost: a.Lost,
-			Fragmentation: a.Fragmentation || b.Fragmentation, Garbage: a.Garbage || b.Garbage,
-			WithoutFiles: a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
-			Streak: b.Streak, UntilEnough: b.UntilEnough,
-		}
-	}
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
 
 	garbage := Findings{Garbage: true}

@@ -68,7 +68,7 @@ var layers = [][]string{
 	{"tracer/liveness"},
 	{"tracer/estimate"},
 	{"tracer/gpu", "tracer/residency"},
-	{"tracer/objects/interpreter", "tracer/objects/native"},
+	{"tracer/objects/interpreter", "tracer/objects/native", "tracer/objects/sourcecode"},
 	{"tracer/objects"},
 	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},

@@ -324,7 +324,7 @@ func form(clean bool) string {
 	return "leaking"
 }
 
-const readyTimeout = time.Minute
+const readyTimeout = 3 * time.Minute
 
 // start starts a program, and waits for the line "ready PID". It must be stopped.
 func start(ctx context.Context, argv []string) (pid int, stop func(), err error) {
@@ -366,6 +366,13 @@ const mib = 1 << 20
 func (c *campaign) trace(
 	ctx context.Context, pid int, name string, r *Row,
 ) (s *summary.Summary, slope float64, err error) {
+	return c.traceTree(ctx, pid, pid, name, r)
+}
+
+// traceTree is trace of a process, of which another one of its tree grows.
+func (c *campaign) traceTree(
+	ctx context.Context, pid, grows int, name string, r *Row,
+) (s *summary.Summary, slope float64, err error) {
 	folder := filepath.Join(c.output, name)
 	command := exec.CommandContext(ctx, c.allocscope, "trace", "--pid", fmt.Sprint(pid),
 		"--duration", c.duration.String(), "--no-tui", "--output", folder, "--force")
@@ -398,7 +405,7 @@ func (c *campaign) trace(
 			}
 			return s, slopeOf(points, s, c.duration), nil
 		case <-ticker.C:
-			points = append(points, point{time.Now(), float64(meter.RSS(pid))})
+			points = append(points, point{time.Now(), float64(meter.RSS(grows))})
 		}
 	}
 }

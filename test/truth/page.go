@@ -27,6 +27,10 @@ asserts that none leaks. Growth that is not called a leak is undecided.`,
 seconds after each fork, so that they are traced before they allocate. The rows of the
 [RSS breakdown](../internals/measurement.md#the-rss-breakdown) must have the size within 2%, and sum
 to RSS; a trace of two minutes or more must stay within its own limit.`,
+	"jobs": `Programs of the project, each of a kind that users report: trainers, servers, caches. An
+answer is right where it decides the case, names the line, and has the rate of the kernel: LEAK,
+LEAK (proven), STABLE, FILLS UP, FRAGMENTATION, LEVELLING OFF. A leak that is only suspected is
+undecided.`,
 }
 
 // writePage writes the page of the results in a folder.
@@ -43,10 +47,11 @@ func pageOf(results Results) string {
 	var text strings.Builder
 	fmt.Fprint(&text, `# Compared with truths of others
 
-Programs that were not written for allocscope, and whose truth others have established.
+Programs that were not written for allocscope, and whose truth others have established; and, as
+[jobs](#jobs), programs of the project, one for each kind of job, with a truth that is made.
 `+"`make test-truth`"+` runs them, with a default trace of each, and writes this page:
-`+"`test/truth/results.json`"+` has its data. Nothing of theirs is part of the project: all come from
-Debian's packages when they are run.
+`+"`test/truth/results.json`"+` has its data. Nothing of others is part of the project: it comes from
+Debian's packages when it is run.
 
 - **right**: what it says is so, and it says all that is asked for.
 - **undecided**: it does not say it, and says nothing that is wrong.

@@ -172,6 +172,7 @@ const (
 	minProven = 0.90 // of the leaks that are lost
 	minKept   = 0.95 // of the blocks, right
 	maxAlarms = 0.01 // of the loops
+	minJobs   = 0.75 // of the jobs, decided
 )
 
 // boundsOf returns an error for each bound that the rows miss. Parts without rows have none. A slice
@@ -208,6 +209,13 @@ func boundsOf(rows []Row, isSlice bool) (err error) {
 		case "false alarms":
 			if share := ratio(t.wrong, t.run()); share > maxAlarms {
 				miss("false alarms: %d of %d", t.wrong, t.run())
+			}
+		case "jobs":
+			if share := ratio(t.right, t.run()); share < minJobs && !isSlice {
+				miss("jobs: %.0f%% are decided", 100*share)
+			}
+			if t.wrong > 0 {
+				miss("jobs: %d are wrong", t.wrong)
 			}
 		default:
 			if t.wrong > 0 {

@@ -185,3 +185,71 @@ func TestBounds(t *testing.T) {
 		t.Errorf("a slice is too short for proofs: %v", err)
 	}
 }
+
+// Each program of testdata/truth/jobs is in the table, or a part of one, and the ones that grow have
+// a line that is marked.
+func TestJobs(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "truth", "jobs", "*"))
+	if err != nil || len(jobs) != 30 {
+		t.Fatalf("%d jobs, %v", len(jobs), err)
+	}
+	parts := []string{"pace.py", "model.py", "extension.c"}
+	for _, file := range files {
+		name := filepath.Base(file)
+		isListed := slices.ContainsFunc(jobs, func(j job) bool { return j.name == name })
+		if !isListed && !slices.Contains(parts, name) && name != "__pycache__" {
+			t.Errorf("%s is not in the table", name)
+		}
+	}
+
+	c := campaign{testdata: filepath.Join("..", "..", "testdata")}
+	for _, j := range jobs {
+		if _, err := c.named(j); j.grows && err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestJudgeJob(t *testing.T) {
+	kept := job{right: leaking, grows: true, keptBy: "a.b"}
+	flat := job{right: steady}
+	said := answer{class: verdict.ClassLeak, keptBy: "a.b", rate: 60, lines: "a.py:3"}
+	with := func(change func(a *answer)) answer {
+		a := said
+		change(&a)
+		return a
+	}
+	of := func(c verdict.Class) answer { return with(func(a *answer) { a.class = c }) }
+
+	for name, c := range map[string]struct {
+		of   job
+		said answer
+		want Outcome
+	}{
+		"a leak":               {kept, said, Right},
+		"only suspected":       {kept, of(verdict.ClassSuspected), Undecided},
+		"growing":              {kept, of(verdict.ClassGrowing), Undecided},
+		"stable":               {kept, of(verdict.ClassPlateau), Wrong},
+		"fills up":             {kept, of(verdict.ClassFillsUp), Wrong},
+		"another keeper":       {kept, with(func(a *answer) { a.keptBy = "a.c" }), Wrong},
+		"half of the rate":     {kept, with(func(a *answer) { a.rate = 30 }), Wrong},
+		"another line":         {kept, with(func(a *answer) { a.lines = "" }), Undecided},
+		"lost, and is kept":    {kept, with(func(a *answer) { a.reason = lost }), Wrong},
+		"flat":                 {flat, of(verdict.ClassPlateau), Right},
+		"flat, not enough":     {flat, of(verdict.ClassTooShort), Undecided},
+		"flat, suspected":      {flat, of(verdict.ClassSuspected), Wrong},
+		"flat, called a leak":  {flat, said, Wrong},
+		"flat, growing":        {flat, of(verdict.ClassGrowing), Undecided},
+		"a fill, called right": {job{right: filling}, of(verdict.ClassFillsUp), Right},
+	} {
+		var r Row
+		place := ""
+		if c.of.grows {
+			place = "a.py:3"
+		}
+		r.judgeJob(c.of, c.said, 60, place)
+		if r.Outcome != c.want {
+			t.Errorf("%s: %s, want %s", name, r.Outcome, c.want)
+		}
+	}
+}

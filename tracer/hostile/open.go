@@ -15,6 +15,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,8 +29,10 @@ type File struct {
 	size int64
 	// Device and Inode identify the file.
 	Device, Inode uint64
-	// Owner is the user to whom it belonged when it was opened.
-	Owner uint32
+	// Owner is the user to whom it belonged when it was opened, and Modified when it was last
+	// written before.
+	Owner    uint32
+	Modified time.Time
 	// Mount is the number of the mount that it was opened on, as in /proc/PID/mountinfo. No other
 	// mount has that number before Close.
 	Mount uint64
@@ -72,6 +75,7 @@ func identify(file *os.File) (*File, error) {
 	f.size = int64(stat.Size)
 	f.Device, f.Inode = unix.Mkdev(stat.Dev_major, stat.Dev_minor), stat.Ino
 	f.Mount, f.Owner = stat.Mnt_id, stat.Uid
+	f.Modified = time.Unix(stat.Mtime.Sec, int64(stat.Mtime.Nsec))
 	f.mayStall = stat.Dev_major == 0
 	return f, nil
 }

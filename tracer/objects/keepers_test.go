@@ -2,6 +2,7 @@ package objects_test
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -399,4 +400,103 @@ func hasLimit(found keeper.Search, limit int64) bool {
 		}
 	}
 	return containers == 1
+}
+
+// writeOnlyScript prints, for each list, its name and the addresses of its entries. Code reads or
+// empties some of the lists.
+const writeOnlyScript = `
+import os, sys
+
+class Item:
+    pass
+
+class Owner:
+    def __init__(self):
+        self.noted = []
+        self.counted = []
+
+    def keep(self):
+        self.noted.append(item("owner.noted"))
+        self.counted.append(item("owner.counted"))
+        return len(self.counted)
+
+def outer():
+    enclosed = []
+
+    def keep():
+        enclosed.append(item("outer.enclosed"))
+
+    return keep
+
+addresses = {}
+written = []
+emptied = []
+owner = Owner()
+keep = outer()
+
+def item(name):
+    one = Item()
+    addresses.setdefault(name, []).append(id(one))
+    return one
+
+def main():
+    for _ in range(300):
+        written.append(item("global.written"))
+        emptied.append(item("emptied"))
+        owner.keep()
+        keep()
+    for name in sorted(addresses):
+        print(name, *addresses[name][::40])
+    print("pid", os.getpid())
+    print("done", flush=True)
+    sys.stdin.read()
+    emptied.clear()
+
+main()
+`
+
+// TestWriteOnly finds the containers that the source of a program only writes.
+func TestWriteOnly(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script.py")
+	if err := os.WriteFile(script, []byte(writeOnlyScript), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond) // a source that is younger than its process has changed
+	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", script))
+
+	want := map[string]bool{
+		"global.written": true, "owner.noted": true, "outer.enclosed": true,
+		"emptied": false, "owner.counted": false,
+	}
+	var names []string
+	var suspects []objects.Suspect
+	pid := 0
+	for _, line := range target.Await("done") {
+		name, rest, _ := strings.Cut(line, " ")
+		numbers := numbersOf(t, rest)
+		if name == "pid" {
+			pid = int(numbers[0])
+			continue
+		}
+		names = append(names, name)
+		suspects = append(suspects, objects.Suspect{
+			Type: "__main__.Item", Stack: uint64(len(names)), Objects: numbers,
+		})
+	}
+
+	heap, err := objects.Open(openProcess(t, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	searches, err := heap.Search(t.Context(), suspects, time.Minute)
+	if err != nil || len(searches) != len(want) {
+		t.Fatalf("%d searches, %v", len(searches), err)
+	}
+	for i, found := range searches {
+		isWriteOnly := len(found.Paths) > 0 && slices.ContainsFunc(found.Paths[0].Links,
+			func(l keeper.Link) bool { return l.WriteOnly })
+		if isWriteOnly != want[names[i]] {
+			t.Errorf("%s is only written: %t, %s", names[i], isWriteOnly, describe(found))
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/objects/native"
+	"github.com/allocscope/allocscope/tracer/objects/sourcecode"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
 )
@@ -33,6 +34,8 @@ type Heap struct {
 	version   *cpython.Version     // nil: there is none
 	heads     []uint64             // bytes that may lie before an object in its block
 	allocator liveness.ProcessAllocator
+
+	source *sourcecode.Program // nil: it was not read yet
 
 	// The rest is of one moment: see refresh.
 	reader  *process.Memory

@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/objects/sourcecode"
 )
 
 // A step is one object of a path from the root downwards, and how the one above refers to it.
@@ -205,4 +206,65 @@ func patternOf(steps []step) string {
 		b.WriteByte(0)
 	}
 	return b.String()
+}
+
+// addUses marks the container to which the source of the program only adds: the first one that
+// variables and attributes lead to, each of which is set once. One that several references keep has
+// other names. The path begins with one of steps, and root is where all of them begin.
+func (rep *reporter) addUses(p *keeper.Path, root keeper.Root, steps []step, from int) {
+	v := sourcecode.Variable{Name: root.Name, File: root.File}
+	switch {
+	case root.Kind == keeper.RootClass && from == 0:
+		v.Scope = sourcecode.Attribute
+	case root.Kind != keeper.RootGlobal:
+		return
+	case from > 0:
+		if p.Root.Kind != keeper.RootClosure || from > 1 || !rep.heap.program().IsSetOnce(v) {
+			return
+		}
+		v = closureOf(p.Root)
+	}
+
+	for i := range p.Links {
+		l := &p.Links[i]
+		if i > 0 && l.How != keeper.HowAttribute {
+			return
+		}
+		if i > 0 {
+			v = sourcecode.Variable{Scope: sourcecode.Attribute, Name: l.Name}
+		}
+
+		if l.Entries >= 0 {
+			kept, isComplete := rep.ways.references(steps[from+i].node)
+			l.WriteOnly = isComplete && len(kept) == 1 && rep.heap.program().IsOnlyAddedTo(v)
+			return
+		}
+		if !rep.heap.program().IsSetOnce(v) {
+			return
+		}
+	}
+}
+
+// closureOf is the variable of a function around the one that keeps it.
+func closureOf(root keeper.Root) sourcecode.Variable {
+	outer := root.Owner[:max(0, strings.LastIndex(root.Owner, ".<locals>"))]
+	return sourcecode.Variable{
+		Scope: sourcecode.Closure, Name: root.Name, Owner: outer[strings.LastIndex(outer, ".")+1:],
+	}
+}
+
+// program is the source of the program; it has no file where that is not known.
+func (h *Heap) program() *sourcecode.Program {
+	if h.source != nil {
+		return h.source
+	}
+
+	var paths []string
+	for _, m := range h.roots.modules {
+		paths = append(paths, m.File)
+	}
+	if h.source = sourcecode.Read(h.process, paths); h.source == nil {
+		h.source = &sourcecode.Program{}
+	}
+	return h.source
 }

@@ -326,6 +326,8 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 	}
 	if p.Root.Kind == keeper.RootCache && from > 0 {
 		rep.addCache(&p, steps[from-1].node)
+	} else {
+		rep.addUses(&p, c.root, steps, from)
 	}
 	return p
 }

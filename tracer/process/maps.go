@@ -143,6 +143,22 @@ func (p *Process) OpenMapped(m Mapping) (*hostile.File, error) {
 	return f, nil
 }
 
+// OpenFile opens a regular file by its path as the process sees it, whatever its mount namespace or
+// chroot.
+func (p *Process) OpenFile(path string) (*hostile.File, error) {
+	root, err := os.OpenFile(p.path("root"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the root directory of pid %d: %w", p.PID, err)
+	}
+	defer root.Close()
+
+	f, err := hostile.Open(root, path, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", growth.Printable(path), p.noteStall(err))
+	}
+	return f, nil
+}
+
 // OpenProgram opens the file that the process executes, like OpenMapped.
 func (p *Process) OpenProgram() (*hostile.File, error) {
 	f, err := hostile.Open(p.dir, "exe", 0, 0)

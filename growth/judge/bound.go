@@ -15,8 +15,8 @@ const (
 	minFillShare = 0.01
 	// maxLeftOfFull is the share of a block that a full one may have left.
 	maxLeftOfFull = 0.02
-	// maxLeftOfOthers is what blocks that were made in the window, and hardly fill, may have left in
-	// parts of all that is left: a mapping that was extended.
+	// maxLeftOfOthers bounds the untouched bytes of blocks that were made in the window and hardly
+	// fill, in parts of all that is left: a mapping that was extended has more.
 	maxLeftOfOthers = 0.1
 )
 
@@ -85,7 +85,7 @@ func hasGone(window []*growth.Snapshot, least float64) bool {
 	return false
 }
 
-// leftOfOthers is what is left of the blocks that were made in the window and have filled by less.
+// leftOfOthers is the untouched bytes of the blocks that were made in the window and filled by less.
 func leftOfOthers(window []*growth.Snapshot, least float64) (left float64) {
 	for _, b := range window[len(window)-1].Residents[0].Blocks {
 		if fills, isYoung := filledSince(window, b); isYoung && float64(fills) < least {

@@ -29,8 +29,8 @@ const (
 	// may escape both, and has to escape the searches and sweeps before, too.
 	maxPassTime = 2 * time.Second
 
-	// addressBits are those of an address, and fewBits those of one that x86-64 uses where it can:
-	// the other bits of a word may be a tag.
+	// An address has addressBits, and fewBits where x86-64 has room: the other bits of a word may be
+	// a tag.
 	addressBits, fewBits = 48, 47
 	// lowEnd bounds the addresses that look like small numbers. A word counts for one of them only
 	// where it is aligned as in struct epoll_event.

@@ -15,8 +15,8 @@ import (
 type Held struct {
 	// Words are the data of epoll instances and the values of POSIX timers.
 	Words []uint64
-	// IsHidden: it holds more that cannot be read, such as the requests of an io_uring, what is in a
-	// pipe to the process itself, signals that wait, and what the driver of a device has.
+	// IsHidden: it holds more that cannot be read, such as the requests of an io_uring, data in a
+	// pipe to the process itself, signals that wait, and the words that a driver has.
 	IsHidden bool
 }
 

@@ -95,10 +95,10 @@ func isDriver(file string) bool {
 // closed at once, or may have some.
 func (p *Process) hasQueued(name string) bool {
 	number, err := strconv.Atoi(name)
-	if err != nil || p.pidfd.fd < 0 {
+	if err != nil || p.fd < 0 {
 		return true
 	}
-	fd, err := unix.PidfdGetfd(p.pidfd.fd, number, 0)
+	fd, err := unix.PidfdGetfd(p.fd, number, 0)
 	if err != nil {
 		return !errors.Is(err, unix.EBADF) && !errors.Is(err, unix.ESRCH)
 	}

@@ -8,11 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
-	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -31,11 +29,15 @@ const (
 	// may escape both, and has to escape the searches and sweeps before, too.
 	maxPassTime = 2 * time.Second
 
-	// addressMask leaves the bits of an address in a word that has a tag in the highest 16.
-	addressMask = 1<<48 - 1
-	// packedSize is how words of packed structures are aligned: struct epoll_event.
-	packedSize = 4
-	pageBits   = 12
+	// An address has addressBits, and fewBits where x86-64 has room: the other bits of a word may be
+	// a tag.
+	addressBits, fewBits = 48, 47
+	// lowEnd bounds the addresses that look like small numbers. A word counts for one of them only
+	// where it is aligned as in struct epoll_event.
+	lowEnd, packedSize = 1 << 32, 4
+	// An int of Python has digits of 30 bits, each in a word of 32: id() of an object has two.
+	digitBits, digitSize = 30, 32
+	pageBits             = 12
 )
 
 // A proof finds which blocks nothing in the process refers to. It takes any word that leads into a
@@ -54,6 +56,8 @@ type proof struct {
 
 	targets   []*member // of a level, in the order of their blocks
 	low, high uint64
+	mask      uint64             // leaves the bits of an address in a word with a tag
+	freed     map[uint64]*member // to which a freed block leads, by its address
 	filter    []uint64
 }
 
@@ -65,6 +69,10 @@ type member struct {
 	children       []*member // that it refers to
 	// counted is how many words of members have the very address of the object.
 	counted uint64
+	// at and word are the first reference to it by a member. isCopied: freed memory has copies of a
+	// table that leads to it.
+	at, word uint64
+	isCopied bool
 }
 
 // Sweep finds which objects of suspects nothing in the process refers to, within a limit of CPU time.
@@ -150,6 +158,7 @@ func (h *Heap) newProof(whole *budget) (*proof, error) {
 	return &proof{
 		heap: h, memory: w, members: make(map[*node]*member), filter: make([]uint64, filterBits/64),
 		nodes: &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
+		freed: make(map[uint64]*member),
 	}, nil
 }
 
@@ -188,57 +197,15 @@ func (p *proof) sample(address uint64) *member {
 }
 
 // memberOf returns the member of a node. An object that is immortal or free has no count that would
-// show a lost reference: it counts as kept.
+// show a lost reference: it counts as kept. So does a block whose address leaves no bits for a tag.
 func (p *proof) memberOf(n *node) *member {
 	m := p.members[n]
 	if m == nil {
-		m = &member{node: n, kept: n.typ != nil && n.refcnt == 0}
+		isImmortal := n.typ != nil && n.refcnt == 0
+		m = &member{node: n, kept: isImmortal || n.block.End >= 1<<addressBits}
 		p.members[n] = m
 	}
 	return m
-}
-
-// readHeld reads the words in registers and in the kernel, and returns the premise that fails.
-func (p *proof) readHeld() keeper.Sweep {
-	h := p.heap
-	if runtime := h.roots.statics.Runtime(); runtime != "" {
-		return keeper.Sweep{Premise: keeper.PremiseRuntime, Runtime: runtime}
-	}
-	threads, err := h.registers()
-	if err != nil || len(threads) == 0 {
-		return keeper.Sweep{Premise: keeper.PremiseRegisters}
-	}
-	for _, t := range threads {
-		p.held = append(p.held, t.Words[:]...)
-	}
-
-	held, err := h.process.HeldByKernel()
-	if err != nil {
-		return keeper.Sweep{Premise: keeper.PremiseKernel}
-	}
-	p.held = append(p.held, held.Words...)
-	p.isHidden = held.IsHidden || p.memory.hasDevice
-	return p.unread()
-}
-
-// registers returns the user registers of all threads. The kernel counts threads by their IDs in the
-// initial PID namespace, which are not known in another one.
-func (h *Heap) registers() ([]bpf.ThreadRegisters, error) {
-	if _, inode, err := kernel.PIDNamespace(); err != nil || inode != 0 {
-		return nil, cmp.Or(err, kernel.ErrPIDNamespace)
-	}
-	return bpf.ReadRegisters(uint32(h.process.PID))
-}
-
-// unread returns the premise that memory which was not read fails.
-func (p *proof) unread() keeper.Sweep {
-	switch w := p.memory; {
-	case w.swapped > 0:
-		return keeper.Sweep{Premise: keeper.PremiseSwapped, Bytes: w.swapped}
-	case w.unread > 0:
-		return keeper.Sweep{Premise: keeper.PremiseUnread, Bytes: w.unread}
-	}
-	return keeper.Sweep{}
 }
 
 // climb searches all memory for references to the samples, and to the blocks that have these. It
@@ -355,7 +322,7 @@ func (p *proof) aim(frontier []*member) {
 	pages := uint64(0)
 	for _, m := range p.targets {
 		p.high = max(p.high, m.block.End)
-		first, last := m.block.Start>>pageBits, (m.block.End-1)>>pageBits
+		first, last := m.block.Start>>pageBits, m.block.End>>pageBits
 		if pages += last - first + 1; pages > maxPageBits {
 			for i := range p.filter {
 				p.filter[i] = ^uint64(0)
@@ -366,37 +333,64 @@ func (p *proof) aim(frontier []*member) {
 			p.filter[page%filterBits/64] |= 1 << (page % 64)
 		}
 	}
+
+	p.mask = 1<<fewBits - 1
+	if p.high > p.mask {
+		p.mask = 1<<addressBits - 1
+	}
 }
 
-// match finds the words of a piece that lead into a target.
+// match finds the words of a piece that lead into a target. They may begin at any byte: structures
+// are packed, and a lock-free list has counters in the lowest 16 bits.
 func (p *proof) match(piece *piece) {
-	step := packedSize
-	if piece.region.kind == regionCode {
-		step = 1
-	}
-	low, width, filter := p.low, p.high-p.low, p.filter
+	low, width, mask, hasInts := p.low, p.high-p.low, p.mask, p.heap.types != nil
 	content := piece.Bytes
-	for i := 0; i+wordSize <= len(content); i += step {
-		w := binary.LittleEndian.Uint64(content[i:])
-		if w&addressMask-low >= width {
+	for i := 0; i+2*wordSize <= len(content); i += wordSize {
+		pair, at := content[i:i+2*wordSize], piece.Start+uint64(i)
+		first := binary.LittleEndian.Uint64(pair)
+		if first|binary.LittleEndian.Uint64(pair[wordSize:]) == 0 {
 			continue
 		}
-		page := w & addressMask >> pageBits
-		if filter[page%filterBits/64]>>(page%64)&1 == 1 {
-			p.matchWord(piece, piece.Start+uint64(i), w)
+
+		for k := range wordSize {
+			w := binary.LittleEndian.Uint64(pair[k:])
+			if w&mask-low <= width && p.isAimed(w&mask) {
+				p.matchWord(piece, at+uint64(k), w)
+			}
+		}
+		if high := first >> digitSize; hasInts && high-1 < 1<<(fewBits-digitBits)-1 {
+			w := high<<digitBits | first&(1<<digitSize-1)
+			if w-low <= width && p.isAimed(w) {
+				p.matchWord(piece, at, w)
+			}
 		}
 	}
+
+	if n := len(content); n >= wordSize { // nothing follows the last word
+		at := n - wordSize
+		p.matchWord(piece, piece.Start+uint64(at), binary.LittleEndian.Uint64(content[at:]))
+	}
+}
+
+// isAimed reports whether a target may have an address.
+func (p *proof) isAimed(address uint64) bool {
+	page := address >> pageBits
+	return p.filter[page%filterBits/64]>>(page%64)&1 == 1
 }
 
 // matchWord keeps or links the target that a word leads into. piece is nil for a word of no memory.
+// A pointer to the end of a chunk is one to it: that is within the header of the next one.
 func (p *proof) matchWord(piece *piece, at, word uint64) {
-	address := word & addressMask
+	address := word & p.mask
 	i := lastAt(p.targets, address, func(m *member) uint64 { return m.block.Start })
-	if i < 0 || address >= p.targets[i].block.End {
+	if i < 0 || address > p.targets[i].block.End {
 		return
 	}
 	m := p.targets[i]
+	isLow := address < lowEnd && piece != nil && piece.region.kind != regionCode
 	switch {
+	case address == m.block.End && m.block.kind != blockChunk:
+	case isLow && at%packedSize != 0:
 	case m.kept || m.block.Start <= at && at < m.block.End:
 	case piece == nil:
 		keep(m)
@@ -408,7 +402,13 @@ func (p *proof) matchWord(piece *piece, at, word uint64) {
 // hit takes a word of memory for a reference to a member, unless it is proven to be none.
 func (p *proof) hit(piece *piece, m *member, at, word uint64) {
 	b, state := p.holderAt(piece, at)
-	if state == wordDead || p.isCollectorLink(m, at, word) {
+	if state == wordDead {
+		if p.isInTable(piece, at, word) {
+			p.addCopy(m, b.Start)
+		}
+		return
+	}
+	if p.isCollectorLink(m, at, word) {
 		return
 	}
 	if state == wordRoot || len(m.referers) >= maxReferers || len(p.members) >= maxProofBlocks {
@@ -428,9 +428,39 @@ func (p *proof) hit(piece *piece, m *member, at, word uint64) {
 	if m.typ != nil && word == m.address {
 		m.counted++
 	}
+	if len(m.referers) == 0 {
+		m.at, m.word = at, word
+	}
 	if !slices.Contains(m.referers, from) {
 		m.referers = append(m.referers, from)
 		from.children = append(from.children, m)
+	}
+}
+
+// isInTable reports whether the word before or after a pointer may be one, too: to another address
+// nearby.
+func (p *proof) isInTable(piece *piece, at, word uint64) bool {
+	for _, neighbour := range []uint64{at - wordSize, at + wordSize} {
+		content := piece.At(neighbour, wordSize)
+		if content == nil {
+			continue
+		}
+		away := mem.Word(content, 0)&p.mask - word&p.mask
+		if away != 0 && away+lowEnd < 2*lowEnd {
+			return true
+		}
+	}
+	return false
+}
+
+// addCopy notes that a freed table leads to a member. A table that moves all the time leaves copies
+// in freed memory, of which each leads to several members.
+func (p *proof) addCopy(m *member, freed uint64) {
+	switch other := p.freed[freed]; {
+	case other == nil && len(p.freed) < maxProofBlocks:
+		p.freed[freed] = m
+	case other != nil && other != m:
+		m.isCopied, other.isCopied = true, true
 	}
 }
 
@@ -471,7 +501,8 @@ func (p *proof) holderAt(piece *piece, at uint64) (b block, state wordState) {
 			return b, wordRoot
 		}
 		if found != nil {
-			if b, isLive := poolBlock(found, at); isLive {
+			b, isLive := poolBlock(found, at)
+			if isLive {
 				return b, wordInBlock
 			}
 			return b, wordDead
@@ -497,53 +528,46 @@ func (p *proof) chunkAt(piece *piece, at uint64) (b block, state wordState) {
 	case p.memory.cached[c.Start]:
 		return b, wordRoot
 	case c.End() >= piece.region.End:
-		return b, wordDead // the top chunk
+		return block{c.User(), blockChunk}, wordDead // the top chunk
 	default:
 		header, ok := p.heap.pages.peek(c.End(), glibc.HeaderSize)
 		if ok && !glibc.IsPrevInUse(header) {
-			return b, wordDead
+			return block{c.User(), blockChunk}, wordDead
 		}
 	}
 	return b, wordRoot
 }
 
-// isCollectorLink reports whether a word is a link of the garbage collector's lists: they lead to
-// the head of each object that it tracks, and keep none.
-func (p *proof) isCollectorLink(m *member, at, word uint64) bool {
-	if m.typ == nil || m.typ.flags&cpython.FlagHaveGC == 0 ||
-		word&^cpython.GCFlags != m.address-p.heap.version.GCHead || at%wordSize != 0 {
-		return false
-	}
-
-	// The word is _gc_next or _gc_prev of a head, whose neighbours lead back to it.
-	pages := p.heap.pages
-	for _, head := range []uint64{at, at - cpython.GCPrev} {
-		next, hasNext := pages.word(head)
-		previous, hasPrevious := pages.word(head + cpython.GCPrev)
-		if !hasNext || !hasPrevious {
-			continue
-		}
-		back, _ := pages.word(next&^cpython.GCFlags + cpython.GCPrev)
-		forth, _ := pages.word(previous &^ cpython.GCFlags)
-		if back&^cpython.GCFlags == head && forth&^cpython.GCFlags == head {
-			return true
-		}
-	}
-	return false
-}
-
-// lost returns the samples that are lost, and how many are alive.
+// lost returns the samples that are lost, and how many are alive. It returns none where freed memory
+// has copies of a table that leads to half of them: the table moves, and may have escaped the pass.
 func (p *proof) lost(addresses []uint64, samples []*member) (lost []uint64, alive int) {
+	copied := 0
 	for i, s := range samples {
 		if s == nil || !p.isSame(s) {
 			continue
 		}
 		alive++
-		if group, ok := p.groupOf(s); ok && p.isLost(group) {
+		if group, ok := p.groupOf(s); ok && p.isLost(group) && p.isStill(group) {
 			lost = append(lost, addresses[i])
+			if slices.ContainsFunc(group, func(m *member) bool { return m.isCopied }) {
+				copied++
+			}
 		}
 	}
+	if 2*copied >= max(1, len(lost)) {
+		return nil, alive
+	}
 	return lost, alive
+}
+
+// isStill reports whether the blocks of a group are alive, and refer to each other as before: a block
+// that was freed meanwhile may have handed its references over.
+func (p *proof) isStill(group []*member) bool {
+	return !slices.ContainsFunc(group, func(m *member) bool {
+		p.heap.pages.forget()
+		word, ok := p.heap.pages.word(m.at)
+		return len(m.referers) > 0 && (!ok || word != m.word) || !p.isSame(m)
+	})
 }
 
 // isLost reports whether a group is lost: all of it was searched for, and nothing else refers to it.

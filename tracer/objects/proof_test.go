@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,6 +10,8 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -121,5 +125,126 @@ func TestSweepMoved(t *testing.T) {
 	}
 	if len(lost[0]) > 0 || alive[0] != len(moved) {
 		t.Errorf("%d are lost and %d alive of %d that are held", len(lost[0]), alive[0], len(moved))
+	}
+}
+
+// TestStill changes the known references within a lost list: they are not as before.
+func TestStill(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
+	names, _, suspects := readSuspects(t, target.Await("kinds end"))
+	h := openHeap(t, target.PID())
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.newProof(newBudget(t.Context(), time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	list := [][]uint64{suspects[slices.Index(names, "lost-list")].Objects}
+	if _, err := p.run(list, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	linked := 0
+	for _, m := range p.members {
+		if len(m.referers) == 0 {
+			continue
+		}
+		linked++
+		before := p.isStill([]*member{m})
+		m.word++
+		if after := p.isStill([]*member{m}); !before || after {
+			t.Errorf("%#x: %v, and %v once it has changed", m.address, before, after)
+		}
+	}
+	if linked < len(list[0])/2 {
+		t.Errorf("%d linked blocks", linked)
+	}
+}
+
+// TestMatch writes the address of a block in many ways. A word that leads into the block, or to its end, is a
+// reference, and one that only looks like it is none.
+func TestMatch(t *testing.T) {
+	const low, high = 0x1d2f4a0, 0x7f3412345670
+	for name, c := range map[string]struct {
+		address, word uint64
+		at            int
+		isKept        bool
+	}{
+		"start":                   {high, high, 8, true},
+		"interior":                {high, high + 100, 8, true},
+		"end":                     {high, high + 200, 8, true},
+		"after it":                {high, high + 208, 8, false},
+		"before it":               {high, high - 8, 8, false},
+		"tag of 17 bits":          {high, high | 0x1ffff<<47, 8, true},
+		"counter of 16 bits":      {high, high<<16 | 0xffff, 8, true},
+		"counter of 8 bits":       {high, high<<8 | 0xff, 8, true},
+		"packed":                  {high, high, 13, true},
+		"at the end of the piece": {high, high, 56, true},
+		"two digits":              {high, high&(1<<30-1) | high>>30<<32, 8, true},
+		"other order of bytes":    {high, bits.ReverseBytes64(high), 8, false},
+		"48 bits":                 {high + 1<<47, high + 1<<47, 8, true},
+		"low":                     {low, low, 8, true},
+		"low, packed":             {low, low, 12, true},
+		"low, by chance":          {low, low, 13, false},
+	} {
+		content := make([]byte, 64)
+		binary.LittleEndian.PutUint64(content[c.at:], c.word)
+		m := &member{node: &node{block: block{
+			mem.Span{Start: c.address, End: c.address + 200}, blockChunk,
+		}}}
+		p := &proof{heap: &Heap{types: &typeTable{}}, filter: make([]uint64, filterBits/64)}
+
+		p.aim([]*member{m})
+		all := mem.Span{Start: 0x10000, End: 0x10040}
+		p.match(&piece{
+			Piece:  mem.Piece{Start: all.Start, Bytes: content},
+			region: region{all, regionOther},
+		})
+		if m.kept != c.isKept {
+			t.Errorf("%s: %v", name, m.kept)
+		}
+	}
+}
+
+// TestCopies has pointers to two blocks in a freed chunk: in a table, and on their own.
+func TestCopies(t *testing.T) {
+	const first, second, size = 0x7f3412345670, 0x7f3412345870, 200
+	for name, c := range map[string]struct {
+		words []uint64
+		want  bool
+	}{
+		"a table":         {[]uint64{first, first + 4096, second}, true},
+		"one block alone": {[]uint64{first, first + 4096, first}, false},
+		"no table":        {[]uint64{first, 0, second}, false},
+		"beside numbers":  {[]uint64{first, 17, second}, false},
+	} {
+		content := make([]byte, 512)
+		for i, w := range c.words {
+			binary.LittleEndian.PutUint64(content[64+wordSize*i:], w)
+		}
+		all := mem.Span{Start: 0x555500010000, End: 0x555500010200}
+		p := &proof{
+			heap: &Heap{}, memory: &wholeMemory{memory: &memory{}},
+			filter: make([]uint64, filterBits/64), freed: make(map[uint64]*member),
+		}
+		var members []*member
+		for _, start := range []uint64{first, second} {
+			own := block{mem.Span{Start: start, End: start + size}, blockChunk}
+			members = append(members, &member{node: &node{block: own}})
+		}
+
+		p.aim(members)
+		p.match(&piece{
+			Piece:  mem.Piece{Start: all.Start, Bytes: content},
+			region: region{all, regionHeap},
+			chunks: []glibc.Chunk{{Start: all.Start, Size: all.Len()}},
+		})
+		for _, m := range members {
+			if m.isCopied != c.want || m.kept {
+				t.Errorf("%s: copied %v, kept %v", name, m.isCopied, m.kept)
+			}
+		}
 	}
 }

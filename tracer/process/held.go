@@ -7,13 +7,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Held are the words that the kernel holds for a process, and will hand back to it.
 type Held struct {
 	// Words are the data of epoll instances and the values of POSIX timers.
 	Words []uint64
-	// IsHidden: it holds more that cannot be read, such as the requests of an io_uring.
+	// IsHidden: it holds more that cannot be read, such as the requests of an io_uring, data in a
+	// pipe to the process itself, signals that wait, and the words that a driver has.
 	IsHidden bool
 }
 
@@ -41,17 +44,29 @@ func (p *Process) HeldByKernel() (held Held, err error) {
 		return held, err
 	}
 	held.IsHidden = len(names) == maxOpenFiles
+	ends := make(map[string]int) // of pipes, that the process has
 	for _, name := range names {
 		if _, err := strconv.Atoi(name); err != nil {
 			continue
 		}
-		switch target, _ := os.Readlink(p.path("fd/" + name)); target {
-		case "anon_inode:[io_uring]":
+		switch target, _ := os.Readlink(p.path("fd/" + name)); {
+		case target == "anon_inode:[io_uring]" || isDriver(target):
 			held.IsHidden = true
-		case "anon_inode:[eventpoll]":
+		case target == "anon_inode:[eventpoll]":
 			p.addEntries(&held, "fdinfo/"+name)
+		case strings.HasPrefix(target, "pipe:"):
+			if ends[target]++; ends[target] == 2 && p.hasQueued(name) {
+				held.IsHidden = true
+			}
 		}
 	}
+
+	status, err := p.read("status")
+	if err != nil {
+		return held, err
+	}
+	pending := strings.Trim(parseFields(status)["ShdPnd"], "0")
+	held.IsHidden = held.IsHidden || pending != ""
 
 	timers, err := p.readLocking("timers", maxTimers)
 	if err != nil || len(timers) == maxTimers {
@@ -60,6 +75,36 @@ func (p *Process) HeldByKernel() (held Held, err error) {
 	}
 	held.Words = append(held.Words, timerValues(string(timers))...)
 	return held, nil
+}
+
+// plainDevices are devices whose drivers hold nothing that a process has given to them.
+var plainDevices = []string{
+	"null", "zero", "full", "random", "urandom", "tty", "pts/", "ptmx", "console", "shm/", "mqueue/",
+}
+
+// isDriver reports whether an open file is of a device whose driver may hold pointers, such as the
+// inodes of a file system in user space: /dev/fuse.
+func isDriver(file string) bool {
+	name, isDevice := strings.CutPrefix(file, "/dev/")
+	return isDevice && !slices.ContainsFunc(plainDevices, func(plain string) bool {
+		return strings.HasPrefix(name, plain)
+	})
+}
+
+// hasQueued reports whether a pipe of the process has data, by a copy of its file descriptor that is
+// closed at once, or may have some.
+func (p *Process) hasQueued(name string) bool {
+	number, err := strconv.Atoi(name)
+	if err != nil || p.fd < 0 {
+		return true
+	}
+	fd, err := unix.PidfdGetfd(p.fd, number, 0)
+	if err != nil {
+		return !errors.Is(err, unix.EBADF) && !errors.Is(err, unix.ESRCH)
+	}
+	defer unix.Close(fd)
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	return err != nil || n > 0
 }
 
 // addEntries adds the data of the entries of an epoll instance.

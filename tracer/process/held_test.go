@@ -1,6 +1,7 @@
 package process
 
 import (
+	"os"
 	"slices"
 	"testing"
 )
@@ -18,5 +19,48 @@ func TestHeldWords(t *testing.T) {
 		"ID: 0\nsignal: 60/0000000000000001\nnotify: thread/pid.2634\nClockID: 1\nsignal: 12\n"
 	if got := timerValues(timers); !slices.Equal(got, []uint64{0x7fff86e452a8, 1}) {
 		t.Errorf("%#x", got)
+	}
+}
+
+// TestHidden has a pointer in a pipe of the process, which nothing else shows.
+func TestHidden(t *testing.T) {
+	p, err := Open(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	defer to.Close()
+
+	isHidden := func() bool {
+		held, err := p.HeldByKernel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return held.IsHidden
+	}
+	if isHidden() {
+		t.Error("an empty pipe hides words")
+	}
+	if _, err := to.Write(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if !isHidden() {
+		t.Error("a pipe with a word hides none")
+	}
+}
+
+func TestDrivers(t *testing.T) {
+	for file, want := range map[string]bool{
+		"/dev/fuse": true, "/dev/infiniband/uverbs0": true, "/dev/null": false, "/dev/pts/3": false,
+		"/dev/shm/sem.a": false, "/home/dev/fuse": false, "socket:[1]": false,
+	} {
+		if got := isDriver(file); got != want {
+			t.Errorf("%s: %v", file, got)
+		}
 	}
 }

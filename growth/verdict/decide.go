@@ -122,7 +122,7 @@ func findWriteOnly(v *Verdict, f Findings) {
 		return
 	}
 	switch v.Reason {
-	case ReasonFragmentation, ReasonWorkers, ReasonOutside, ReasonBounded:
+	case ReasonFragmentation, ReasonGarbage, ReasonWorkers, ReasonOutside, ReasonBounded:
 		return
 	}
 

@@ -11,7 +11,7 @@ func swept(at time.Duration, lost, samples int) Search {
 	for i := range lost {
 		s.Sweep.Lost = append(s.Sweep.Lost, uint64(i+1))
 	}
-	s.Ages = Ages{First: time.Second, Last: at - time.Second}
+	s.Ages = Ages{First: time.Second, Last: at - time.Second, Until: at}
 	return s
 }
 
@@ -59,11 +59,11 @@ func TestDropOldGarbage(t *testing.T) {
 		garbage     int
 		reason      Reason
 	}{
-		{0, Ages{First: 1, Last: time.Minute}, 8, ReasonGarbage},
-		{-1, Ages{First: 1, Last: time.Minute}, 8, ReasonGarbage},
-		{1, Ages{First: 1, Last: time.Minute}, 8, ReasonGarbage},
-		{2, Ages{First: 1, Last: time.Minute}, 0, ReasonChanging},
-		{9, Ages{First: 59 * time.Second, Last: time.Minute}, 8, ReasonGarbage},
+		{0, Ages{First: 1, Last: time.Minute, Until: time.Minute}, 8, ReasonGarbage},
+		{-1, Ages{First: 1, Last: time.Minute, Until: time.Minute}, 8, ReasonGarbage},
+		{1, Ages{First: 1, Last: time.Minute, Until: time.Minute}, 8, ReasonGarbage},
+		{2, Ages{First: 1, Last: time.Minute, Until: time.Minute}, 0, ReasonChanging},
+		{9, Ages{First: 59 * time.Second, Last: time.Minute, Until: time.Minute}, 8, ReasonGarbage},
 	} {
 		s := Search{
 			Samples: 8, Garbage: 8, Reason: ReasonGarbage, Collections: c.collections, Ages: c.ages,

@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
@@ -25,6 +27,10 @@ type Heap struct {
 	process *process.Process
 	// Python is the version of the interpreter, such as "3.11"; empty: there is none that is known.
 	Python string
+	// Traced is how long the program has been traced, and BeforeSweep is called before a sweep reads
+	// all memory, which must not take long by the clock; nil: nothing is.
+	Traced      time.Duration
+	BeforeSweep func()
 	// NoPython says why there is none; nil: there is one.
 	NoPython error
 
@@ -90,9 +96,12 @@ func (h *Heap) Close() (err error) {
 // maxRefreshes is how often the memory is read where heaps change meanwhile.
 const maxRefreshes = 5
 
-// refresh finds the memory of now, and the roots in it. Nothing that was read before is used again:
-// the process goes on, and moves its objects.
-func (h *Heap) refresh() (err error) {
+// refresh finds the memory of now that is searched for keepers, and the roots in it. Nothing that was
+// read before is used again: the process goes on, and moves its objects.
+func (h *Heap) refresh() error { return h.refreshBy((*memory).find) }
+
+// refreshBy is refresh with a method that finds what of the memory is searched.
+func (h *Heap) refreshBy(find func(*memory, liveness.Heaps, []region) error) error {
 	maps, err := h.findHeaps()
 	if err != nil {
 		return err
@@ -120,7 +129,7 @@ func (h *Heap) refresh() (err error) {
 	if h.version != nil {
 		m.poolSize = h.version.PoolSize
 	}
-	if err := m.find(h.heaps, h.roots.regions()); err != nil {
+	if err := find(m, h.heaps, h.roots.regions()); err != nil {
 		return err
 	}
 
@@ -235,9 +244,22 @@ func (h *Heap) collections() int {
 	if h.python == nil {
 		return -1
 	}
-	n, ok := h.python.Collections()
+	c, ok := h.python.Collector()
 	if !ok {
 		return -1
 	}
-	return int(n)
+	return int(c.Collections)
+}
+
+// collector returns the garbage collector of the only interpreter, of which no object is kept from it;
+// the zero Collector: there is none, or it is not known.
+func (h *Heap) collector() keeper.Collector {
+	if h.python == nil {
+		return keeper.Collector{}
+	}
+	c, ok := h.python.Collector()
+	if !ok || !c.IsWhole {
+		return keeper.Collector{}
+	}
+	return keeper.Collector{IsKnown: true, Collections: c.Collections, Collected: c.Collected}
 }

@@ -101,7 +101,7 @@ func TestSweepMoved(t *testing.T) {
 	target.Await("moved")
 	moved := suspects[slices.Index(names, "moving")].Objects
 	lost, alive := [][]uint64{moved}, []int{0}
-	failed, err := p.run(lost, alive)
+	failed, err := p.run(lost, alive, make([]int, len(alive)))
 	if err != nil || failed.Premise != keeper.PremiseHolds {
 		t.Fatalf("%q, %v", failed.Premise, err)
 	}

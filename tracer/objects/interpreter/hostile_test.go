@@ -112,8 +112,8 @@ func FuzzRuntime(f *testing.F) {
 		if len(frames) > maxFrames {
 			t.Errorf("%d frames", len(frames))
 		}
-		r.Collections()
-		check("Collections")
+		r.Collector()
+		check("Collector")
 	})
 }
 
@@ -254,5 +254,5 @@ func (p *pythonTarget) ask(t *testing.T) {
 		text, _ := p.Repr(d.ID)
 		check(text)
 	}
-	p.Collections()
+	p.Collector()
 }

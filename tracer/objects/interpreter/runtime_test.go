@@ -452,9 +452,9 @@ func (p *pythonTarget) testFrameOf(t *testing.T) {
 func (p *pythonTarget) testCollections(t *testing.T) {
 	check := func(want []described) {
 		t.Helper()
-		got, ok := p.Collections()
-		if !ok || len(want) != 1 || got != want[0].Count {
-			t.Errorf("%d collections, %t, want %+v", got, ok, want)
+		got, ok := p.Collector()
+		if !ok || len(want) != 1 || got.Collections != want[0].Count || !got.IsWhole {
+			t.Errorf("%+v, %t, want %+v", got, ok, want)
 		}
 	}
 	check(p.said["collections"])
@@ -471,8 +471,8 @@ func TestIncrementalCollector(t *testing.T) {
 	for _, hex := range []uint32{0x030e00f0, 0x030e04f0} {
 		r.interpreter = interpreterOf(14)
 		r.interpreter.State.Hex = hex
-		if n, ok := r.Collections(); ok {
-			t.Errorf("%d collections of the oldest generation in %#x", n, hex)
+		if n, ok := r.Collector(); ok {
+			t.Errorf("%+v of the oldest generation in %#x", n, hex)
 		}
 	}
 }

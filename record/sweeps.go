@@ -84,6 +84,9 @@ func (l *sweeps) addProofs(latest []keeper.Search) []keeper.Search {
 			continue
 		}
 		latest[i].Proof = s.Proof
+		if latest[i].Garbage > 0 { // the collector has left it
+			latest[i].Garbage, latest[i].Reason = 0, keeper.ReasonUnreferenced
+		}
 	}
 	return latest
 }

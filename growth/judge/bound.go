@@ -15,6 +15,9 @@ const (
 	minFillShare = 0.01
 	// maxLeftOfFull is the share of a block that a full one may have left.
 	maxLeftOfFull = 0.02
+	// maxLeftOfOthers is what blocks that were made in the window, and hardly fill, may have left in
+	// parts of all that is left: a mapping that was extended.
+	maxLeftOfOthers = 0.1
 )
 
 // boundOf is the end of the growth of a process, as far as it lies in blocks of a known size: arrays
@@ -39,16 +42,57 @@ func boundOf(snapshots []*growth.Snapshot, e diagnosis.Evidence) *verdict.Bound 
 	}
 
 	b := &verdict.Bound{Of: verdict.BoundMemory, Now: float64(last.RSS)}
-	filling := fillingBlocks(window, minFillShare*grown, growsInRuntime(e))
+	least := minFillShare * grown
+	filling := fillingBlocks(window, least, growsInRuntime(e))
 	for _, f := range filling {
 		b.Share += float64(f.fills) / grown
 		b.Left += float64(f.Bytes - f.Touched)
 	}
-	if b.Share == 0 {
+	isExtended := leftOfOthers(window, least) > maxLeftOfOthers*b.Left
+	if b.Share == 0 || isExtended || hasGone(window, least) {
 		return nil
 	}
 	b.Share = min(b.Share, 1)
 	return b
+}
+
+// hasGone reports whether a block that filled in the window, by so many bytes at least, is gone, or
+// has another size now: another block has taken its place, and may be replaced as well.
+func hasGone(window []*growth.Snapshot, least float64) bool {
+	type key struct {
+		start uint64
+		bytes int64
+	}
+	first, latest := make(map[key]int64), make(map[key]int64)
+	for _, s := range window {
+		for _, b := range s.Residents[0].Blocks {
+			k := key{b.Start, b.Bytes}
+			if _, ok := first[k]; !ok {
+				first[k] = b.Touched
+			}
+			latest[k] = b.Touched
+		}
+	}
+
+	for _, b := range window[len(window)-1].Residents[0].Blocks {
+		delete(latest, key{b.Start, b.Bytes})
+	}
+	for k, touched := range latest {
+		if float64(touched-first[k]) >= least {
+			return true
+		}
+	}
+	return false
+}
+
+// leftOfOthers is what is left of the blocks that were made in the window and have filled by less.
+func leftOfOthers(window []*growth.Snapshot, least float64) (left float64) {
+	for _, b := range window[len(window)-1].Residents[0].Blocks {
+		if fills, isYoung := filledSince(window, b); isYoung && float64(fills) < least {
+			left += float64(b.Bytes - b.Touched)
+		}
+	}
+	return left
 }
 
 // A fillingBlock is a block of which so many bytes were touched since the first snapshot that has

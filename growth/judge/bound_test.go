@@ -73,6 +73,32 @@ func TestBound(t *testing.T) {
 					})
 				}
 			}), verdict.ClassGrowing, 0},
+		"replaced by a larger one before it is full": {filling(800).changed(
+			func(second float64, r *growth.Resident) {
+				if second < 100 {
+					r.Blocks[0].Start, r.Blocks[0].Bytes = 1<<41, 500*mib
+				}
+			}), verdict.ClassGrowing, 0},
+		"extended where it is": {filling(800).changed(
+			func(second float64, r *growth.Resident) {
+				if second < 100 {
+					r.Blocks[0].Bytes = 500 * mib
+				}
+			}), verdict.ClassGrowing, 0},
+		"continued by a mapping that is not touched yet": {filling(800).changed(
+			func(second float64, r *growth.Resident) {
+				if second > 100 {
+					r.Blocks = append(r.Blocks, growth.Block{
+						Start: 1<<40 + 800*mib, Bytes: 100 * mib, IsObject: true,
+					})
+				}
+			}), verdict.ClassGrowing, 0},
+		"beside one that is little touched, and as old": {filling(800).changed(
+			func(_ float64, r *growth.Resident) {
+				r.Blocks = append(r.Blocks, growth.Block{
+					Start: 1 << 41, Bytes: 100 * mib, Touched: mib, IsObject: true,
+				})
+			}), verdict.ClassFillsUp, 500},
 		"most grows elsewhere": {filling(800).changed(func(second float64, r *growth.Resident) {
 			r.Blocks[0].Touched = int64(0.7 * mebibytes(second))
 		}), verdict.ClassGrowing, 0},

@@ -92,7 +92,9 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 	}
 	j.Diagnoses = diagnosis.Diagnose(evidence)
 
-	j.Findings.Bound = boundOf(scanned(snapshots), evidence)
+	if !j.isReplaced() {
+		j.Findings.Bound = boundOf(scanned(snapshots), evidence)
+	}
 
 	main, ok := diagnosis.MainOf(j.Diagnoses)
 	switch {
@@ -104,6 +106,17 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 		j.Findings.WithoutFiles = &v
 	}
 }
+
+// isReplaced reports whether most of the growth is an object that is replaced by larger ones: each of
+// them is filled, and no size is the last one.
+func (j *Judgement) isReplaced() bool {
+	return slices.ContainsFunc(j.Suspects, func(s trend.Suspect) bool {
+		return s.Trend == growth.TrendReplaced && s.Share >= minReplacedShare
+	})
+}
+
+// minReplacedShare is the share of the growth of such an object.
+const minReplacedShare = 0.5
 
 // maxKeptShare is the share of the growth that objects which are kept may have beside
 // fragmentation.

@@ -8,11 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
-	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -32,11 +30,15 @@ const (
 	passPart                 = 16
 	minPassTime, maxPassTime = 2 * time.Second, 10 * time.Second
 
-	// addressMask leaves the bits of an address in a word that has a tag in the highest 16.
-	addressMask = 1<<48 - 1
-	// packedSize is how words of packed structures are aligned: struct epoll_event.
-	packedSize = 4
-	pageBits   = 12
+	// addressBits are those of an address, and fewBits those of one that x86-64 uses where it can:
+	// the other bits of a word may be a tag.
+	addressBits, fewBits = 48, 47
+	// lowEnd bounds the addresses that look like small numbers. A word counts for one of them only
+	// where it is aligned as in struct epoll_event.
+	lowEnd, packedSize = 1 << 32, 4
+	// An int of Python has digits of 30 bits, each in a word of 32: id() of an object has two.
+	digitBits, digitSize = 30, 32
+	pageBits             = 12
 )
 
 // A proof finds which blocks nothing in the process refers to. It takes any word that leads into a
@@ -55,6 +57,7 @@ type proof struct {
 
 	targets   []*member // of a level, in the order of their blocks
 	low, high uint64
+	mask      uint64 // leaves the bits of an address in a word with a tag
 	filter    []uint64
 }
 
@@ -208,57 +211,15 @@ func (p *proof) sample(address uint64) *member {
 }
 
 // memberOf returns the member of a node. An object that is immortal or free has no count that would
-// show a lost reference: it counts as kept.
+// show a lost reference: it counts as kept. So does a block whose address leaves no bits for a tag.
 func (p *proof) memberOf(n *node) *member {
 	m := p.members[n]
 	if m == nil {
-		m = &member{node: n, kept: n.typ != nil && n.refcnt == 0}
+		isImmortal := n.typ != nil && n.refcnt == 0
+		m = &member{node: n, kept: isImmortal || n.block.End >= 1<<addressBits}
 		p.members[n] = m
 	}
 	return m
-}
-
-// readHeld reads the words in registers and in the kernel, and returns the premise that fails.
-func (p *proof) readHeld() keeper.Sweep {
-	h := p.heap
-	if runtime := h.roots.statics.Runtime(); runtime != "" {
-		return keeper.Sweep{Premise: keeper.PremiseRuntime, Runtime: runtime}
-	}
-	threads, err := h.registers()
-	if err != nil || len(threads) == 0 {
-		return keeper.Sweep{Premise: keeper.PremiseRegisters}
-	}
-	for _, t := range threads {
-		p.held = append(p.held, t.Words[:]...)
-	}
-
-	held, err := h.process.HeldByKernel()
-	if err != nil {
-		return keeper.Sweep{Premise: keeper.PremiseKernel}
-	}
-	p.held = append(p.held, held.Words...)
-	p.isHidden = held.IsHidden || p.memory.hasDevice
-	return p.unread()
-}
-
-// registers returns the user registers of all threads. The kernel counts threads by their IDs in the
-// initial PID namespace, which are not known in another one.
-func (h *Heap) registers() ([]bpf.ThreadRegisters, error) {
-	if _, inode, err := kernel.PIDNamespace(); err != nil || inode != 0 {
-		return nil, cmp.Or(err, kernel.ErrPIDNamespace)
-	}
-	return bpf.ReadRegisters(uint32(h.process.PID))
-}
-
-// unread returns the premise that memory which was not read fails.
-func (p *proof) unread() keeper.Sweep {
-	switch w := p.memory; {
-	case w.swapped > 0:
-		return keeper.Sweep{Premise: keeper.PremiseSwapped, Bytes: w.swapped}
-	case w.unread > 0:
-		return keeper.Sweep{Premise: keeper.PremiseUnread, Bytes: w.unread}
-	}
-	return keeper.Sweep{}
 }
 
 // climb searches all memory for references to the samples, and to the blocks that have these. It
@@ -380,7 +341,7 @@ func (p *proof) aim(frontier []*member) {
 	pages := uint64(0)
 	for _, m := range p.targets {
 		p.high = max(p.high, m.block.End)
-		first, last := m.block.Start>>pageBits, (m.block.End-1)>>pageBits
+		first, last := m.block.Start>>pageBits, m.block.End>>pageBits
 		if pages += last - first + 1; pages > maxPageBits {
 			for i := range p.filter {
 				p.filter[i] = ^uint64(0)
@@ -391,37 +352,64 @@ func (p *proof) aim(frontier []*member) {
 			p.filter[page%filterBits/64] |= 1 << (page % 64)
 		}
 	}
+
+	p.mask = 1<<fewBits - 1
+	if p.high > p.mask {
+		p.mask = 1<<addressBits - 1
+	}
 }
 
-// match finds the words of a piece that lead into a target.
+// match finds the words of a piece that lead into a target. They may begin at any byte: structures
+// are packed, and a lock-free list has counters in the lowest 16 bits.
 func (p *proof) match(piece *piece) {
-	step := packedSize
-	if piece.region.kind == regionCode {
-		step = 1
-	}
-	low, width, filter := p.low, p.high-p.low, p.filter
+	low, width, mask, hasInts := p.low, p.high-p.low, p.mask, p.heap.types != nil
 	content := piece.Bytes
-	for i := 0; i+wordSize <= len(content); i += step {
-		w := binary.LittleEndian.Uint64(content[i:])
-		if w&addressMask-low >= width {
+	for i := 0; i+2*wordSize <= len(content); i += wordSize {
+		pair, at := content[i:i+2*wordSize], piece.Start+uint64(i)
+		first := binary.LittleEndian.Uint64(pair)
+		if first|binary.LittleEndian.Uint64(pair[wordSize:]) == 0 {
 			continue
 		}
-		page := w & addressMask >> pageBits
-		if filter[page%filterBits/64]>>(page%64)&1 == 1 {
-			p.matchWord(piece, piece.Start+uint64(i), w)
+
+		for k := range wordSize {
+			w := binary.LittleEndian.Uint64(pair[k:])
+			if w&mask-low <= width && p.isAimed(w&mask) {
+				p.matchWord(piece, at+uint64(k), w)
+			}
+		}
+		if high := first >> digitSize; hasInts && high-1 < 1<<(fewBits-digitBits)-1 {
+			w := high<<digitBits | first&(1<<digitSize-1)
+			if w-low <= width && p.isAimed(w) {
+				p.matchWord(piece, at, w)
+			}
 		}
 	}
+
+	if n := len(content); n >= wordSize { // nothing follows the last word
+		at := n - wordSize
+		p.matchWord(piece, piece.Start+uint64(at), binary.LittleEndian.Uint64(content[at:]))
+	}
+}
+
+// isAimed reports whether a target may have an address.
+func (p *proof) isAimed(address uint64) bool {
+	page := address >> pageBits
+	return p.filter[page%filterBits/64]>>(page%64)&1 == 1
 }
 
 // matchWord keeps or links the target that a word leads into. piece is nil for a word of no memory.
+// A pointer to the end of a chunk is one to it: that is within the header of the next one.
 func (p *proof) matchWord(piece *piece, at, word uint64) {
-	address := word & addressMask
+	address := word & p.mask
 	i := lastAt(p.targets, address, func(m *member) uint64 { return m.block.Start })
-	if i < 0 || address >= p.targets[i].block.End {
+	if i < 0 || address > p.targets[i].block.End {
 		return
 	}
 	m := p.targets[i]
+	isLow := address < lowEnd && piece != nil && piece.region.kind != regionCode
 	switch {
+	case address == m.block.End && m.block.kind != blockChunk:
+	case isLow && at%packedSize != 0:
 	case m.kept || m.block.Start <= at && at < m.block.End:
 	case piece == nil:
 		keep(m)

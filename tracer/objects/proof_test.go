@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -148,5 +151,50 @@ func TestSweepCycles(t *testing.T) {
 	freed := l.Before.Collected - first[1].Sweep.After.Collected
 	if len(l.Lost) < keeper.MinLost || l.Cycles != len(l.Lost) || freed < 400 {
 		t.Errorf("%s: %+v after %d were freed, want them lost", names[1], l, freed)
+	}
+}
+
+// TestMatch writes the address of a block in many ways. A word that leads into the block, or to its end, is a
+// reference, and one that only looks like it is none.
+func TestMatch(t *testing.T) {
+	const low, high = 0x1d2f4a0, 0x7f3412345670
+	for name, c := range map[string]struct {
+		address, word uint64
+		at            int
+		isKept        bool
+	}{
+		"start":                   {high, high, 8, true},
+		"interior":                {high, high + 100, 8, true},
+		"end":                     {high, high + 200, 8, true},
+		"after it":                {high, high + 208, 8, false},
+		"before it":               {high, high - 8, 8, false},
+		"tag of 17 bits":          {high, high | 0x1ffff<<47, 8, true},
+		"counter of 16 bits":      {high, high<<16 | 0xffff, 8, true},
+		"counter of 8 bits":       {high, high<<8 | 0xff, 8, true},
+		"packed":                  {high, high, 13, true},
+		"at the end of the piece": {high, high, 56, true},
+		"two digits":              {high, high&(1<<30-1) | high>>30<<32, 8, true},
+		"other order of bytes":    {high, bits.ReverseBytes64(high), 8, false},
+		"48 bits":                 {high + 1<<47, high + 1<<47, 8, true},
+		"low":                     {low, low, 8, true},
+		"low, packed":             {low, low, 12, true},
+		"low, by chance":          {low, low, 13, false},
+	} {
+		content := make([]byte, 64)
+		binary.LittleEndian.PutUint64(content[c.at:], c.word)
+		m := &member{node: &node{block: block{
+			mem.Span{Start: c.address, End: c.address + 200}, blockChunk,
+		}}}
+		p := &proof{heap: &Heap{types: &typeTable{}}, filter: make([]uint64, filterBits/64)}
+
+		p.aim([]*member{m})
+		all := mem.Span{Start: 0x10000, End: 0x10040}
+		p.match(&piece{
+			Piece:  mem.Piece{Start: all.Start, Bytes: content},
+			region: region{all, regionOther},
+		})
+		if m.kept != c.isKept {
+			t.Errorf("%s: %v", name, m.kept)
+		}
 	}
 }

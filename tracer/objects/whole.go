@@ -1,12 +1,16 @@
 package objects
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -284,4 +288,47 @@ func (r *roots) deadStack(maps []process.Mapping) mem.Span {
 		}
 	}
 	return mem.Span{}
+}
+
+// readHeld reads the words in registers and in the kernel, and returns the premise that fails.
+func (p *proof) readHeld() keeper.Sweep {
+	h := p.heap
+	if runtime := h.roots.statics.Runtime(); runtime != "" {
+		return keeper.Sweep{Premise: keeper.PremiseRuntime, Runtime: runtime}
+	}
+	threads, err := h.registers()
+	if err != nil || len(threads) == 0 {
+		return keeper.Sweep{Premise: keeper.PremiseRegisters}
+	}
+	for _, t := range threads {
+		p.held = append(p.held, t.Words[:]...)
+	}
+
+	held, err := h.process.HeldByKernel()
+	if err != nil {
+		return keeper.Sweep{Premise: keeper.PremiseKernel}
+	}
+	p.held = append(p.held, held.Words...)
+	p.isHidden = held.IsHidden || p.memory.hasDevice
+	return p.unread()
+}
+
+// registers returns the user registers of all threads. The kernel counts threads by their IDs in the
+// initial PID namespace, which are not known in another one.
+func (h *Heap) registers() ([]bpf.ThreadRegisters, error) {
+	if _, inode, err := kernel.PIDNamespace(); err != nil || inode != 0 {
+		return nil, cmp.Or(err, kernel.ErrPIDNamespace)
+	}
+	return bpf.ReadRegisters(uint32(h.process.PID))
+}
+
+// unread returns the premise that memory which was not read fails.
+func (p *proof) unread() keeper.Sweep {
+	switch w := p.memory; {
+	case w.swapped > 0:
+		return keeper.Sweep{Premise: keeper.PremiseSwapped, Bytes: w.swapped}
+	case w.unread > 0:
+		return keeper.Sweep{Premise: keeper.PremiseUnread, Bytes: w.unread}
+	}
+	return keeper.Sweep{}
 }

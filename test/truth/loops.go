@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/test/harness"
 )
 
-// modules of CPython's regression tests that run in a loop in one process. Modules that leave out
+// modules of CPython's regression tests that regrtest_loop.py runs in a loop in one process. Modules that leave out
 // everything without an option, or take minutes, are not here.
 var modules = strings.Fields(`
 	test_json test_dict test_list test_set test_unicode test_bytes test_long test_float
@@ -51,7 +51,12 @@ func (c *campaign) loop(ctx context.Context, module string, r *Row) error {
 
 	defer os.RemoveAll(work)
 
-	command := exec.CommandContext(ctx, "/usr/bin/python3.11", "-m", "test", "-F", module)
+	program, err := filepath.Abs(filepath.Join(c.testdata, "truth", "regrtest_loop.py"))
+	if err != nil {
+		return err
+	}
+
+	command := exec.CommandContext(ctx, "/usr/bin/python3.11", program, module)
 	command.Dir = work
 	harness.OwnGroup(command)
 	if log, err := os.Create(filepath.Join(c.output, module+".tests.log")); err == nil {

@@ -57,7 +57,8 @@ type proof struct {
 
 	targets   []*member // of a level, in the order of their blocks
 	low, high uint64
-	mask      uint64 // leaves the bits of an address in a word with a tag
+	mask      uint64             // leaves the bits of an address in a word with a tag
+	freed     map[uint64]*member // to which a freed block leads, by its address
 	filter    []uint64
 }
 
@@ -69,6 +70,10 @@ type member struct {
 	children       []*member // that it refers to
 	// counted is how many words of members have the very address of the object.
 	counted uint64
+	// at and word are the first reference to it by a member. isCopied: freed memory has copies of a
+	// table that leads to it.
+	at, word uint64
+	isCopied bool
 }
 
 // Sweep finds which objects of suspects nothing in the process refers to, within a limit of CPU time.
@@ -172,6 +177,7 @@ func (h *Heap) newProof(whole *budget) (*proof, error) {
 	return &proof{
 		heap: h, memory: w, members: make(map[*node]*member), filter: make([]uint64, filterBits/64),
 		nodes: &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
+		freed: make(map[uint64]*member),
 	}, nil
 }
 
@@ -421,7 +427,13 @@ func (p *proof) matchWord(piece *piece, at, word uint64) {
 // hit takes a word of memory for a reference to a member, unless it is proven to be none.
 func (p *proof) hit(piece *piece, m *member, at, word uint64) {
 	b, state := p.holderAt(piece, at)
-	if state == wordDead || p.isCollectorLink(m, at, word) {
+	if state == wordDead {
+		if p.isInTable(piece, at, word) {
+			p.addCopy(m, b.Start)
+		}
+		return
+	}
+	if p.isCollectorLink(m, at, word) {
 		return
 	}
 	if state == wordRoot || len(m.referers) >= maxReferers || len(p.members) >= maxProofBlocks {
@@ -441,9 +453,39 @@ func (p *proof) hit(piece *piece, m *member, at, word uint64) {
 	if m.typ != nil && word == m.address {
 		m.counted++
 	}
+	if len(m.referers) == 0 {
+		m.at, m.word = at, word
+	}
 	if !slices.Contains(m.referers, from) {
 		m.referers = append(m.referers, from)
 		from.children = append(from.children, m)
+	}
+}
+
+// isInTable reports whether the word before or after a pointer may be one, too: to another address
+// nearby.
+func (p *proof) isInTable(piece *piece, at, word uint64) bool {
+	for _, neighbour := range []uint64{at - wordSize, at + wordSize} {
+		content := piece.At(neighbour, wordSize)
+		if content == nil {
+			continue
+		}
+		away := mem.Word(content, 0)&p.mask - word&p.mask
+		if away != 0 && away+lowEnd < 2*lowEnd {
+			return true
+		}
+	}
+	return false
+}
+
+// addCopy notes that a freed table leads to a member. A table that moves all the time leaves copies
+// in freed memory, of which each leads to several members.
+func (p *proof) addCopy(m *member, freed uint64) {
+	switch other := p.freed[freed]; {
+	case other == nil && len(p.freed) < maxProofBlocks:
+		p.freed[freed] = m
+	case other != nil && other != m:
+		m.isCopied, other.isCopied = true, true
 	}
 }
 
@@ -484,7 +526,8 @@ func (p *proof) holderAt(piece *piece, at uint64) (b block, state wordState) {
 			return b, wordRoot
 		}
 		if found != nil {
-			if b, isLive := poolBlock(found, at); isLive {
+			b, isLive := poolBlock(found, at)
+			if isLive {
 				return b, wordInBlock
 			}
 			return b, wordDead
@@ -510,46 +553,23 @@ func (p *proof) chunkAt(piece *piece, at uint64) (b block, state wordState) {
 	case p.memory.cached[c.Start]:
 		return b, wordRoot
 	case c.End() >= piece.region.End:
-		return b, wordDead // the top chunk
+		return block{c.User(), blockChunk}, wordDead // the top chunk
 	default:
 		header, ok := p.heap.pages.peek(c.End(), glibc.HeaderSize)
 		if ok && !glibc.IsPrevInUse(header) {
-			return b, wordDead
+			return block{c.User(), blockChunk}, wordDead
 		}
 	}
 	return b, wordRoot
 }
 
-// isCollectorLink reports whether a word is a link of the garbage collector's lists: they lead to
-// the head of each object that it tracks, and keep none.
-func (p *proof) isCollectorLink(m *member, at, word uint64) bool {
-	if m.typ == nil || m.typ.flags&cpython.FlagHaveGC == 0 ||
-		word&^cpython.GCFlags != m.address-p.heap.version.GCHead || at%wordSize != 0 {
-		return false
-	}
-
-	// The word is _gc_next or _gc_prev of a head, whose neighbours lead back to it.
-	pages := p.heap.pages
-	for _, head := range []uint64{at, at - cpython.GCPrev} {
-		next, hasNext := pages.word(head)
-		previous, hasPrevious := pages.word(head + cpython.GCPrev)
-		if !hasNext || !hasPrevious {
-			continue
-		}
-		back, _ := pages.word(next&^cpython.GCFlags + cpython.GCPrev)
-		forth, _ := pages.word(previous &^ cpython.GCFlags)
-		if back&^cpython.GCFlags == head && forth&^cpython.GCFlags == head {
-			return true
-		}
-	}
-	return false
-}
-
 // lost returns the samples that are lost, how many are alive, and how many of the lost ones are in
-// cycles.
+// cycles. It returns none where freed memory has copies of a table that leads to half of them: the table
+// moves, and may have escaped the pass.
 func (p *proof) lost(
 	addresses []uint64, samples []*member,
 ) (lost []uint64, alive, cycles int) {
+	copied := 0
 	for i, s := range samples {
 		if s == nil || !p.isSame(s) {
 			continue
@@ -557,14 +577,30 @@ func (p *proof) lost(
 		alive++
 		group, ok := p.groupOf(s)
 		isLost, isCycle := p.isLost(group)
-		if ok && isLost {
+		if ok && isLost && p.isStill(group) {
 			lost = append(lost, addresses[i])
-		}
-		if ok && isLost && isCycle {
-			cycles++
+			if slices.ContainsFunc(group, func(m *member) bool { return m.isCopied }) {
+				copied++
+			}
+			if isCycle {
+				cycles++
+			}
 		}
 	}
+	if 2*copied >= max(1, len(lost)) {
+		return nil, alive, 0
+	}
 	return lost, alive, cycles
+}
+
+// isStill reports whether the blocks of a group are alive, and refer to each other as before: a block
+// that was freed meanwhile may have handed its references over.
+func (p *proof) isStill(group []*member) bool {
+	return !slices.ContainsFunc(group, func(m *member) bool {
+		p.heap.pages.forget()
+		word, ok := p.heap.pages.word(m.at)
+		return len(m.referers) > 0 && (!ok || word != m.word) || !p.isSame(m)
+	})
 }
 
 // isLost reports whether a group is lost: all of it was searched for, and nothing else refers to it.

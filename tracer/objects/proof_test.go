@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -154,6 +155,41 @@ func TestSweepCycles(t *testing.T) {
 	}
 }
 
+// TestStill changes what is known of the references within lost lists: they are not as before.
+func TestStill(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
+	names, _, suspects := readSuspects(t, target.Await("kinds end"))
+	h := openHeap(t, target.PID())
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.newProof(newBudget(t.Context(), time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	list := [][]uint64{suspects[slices.Index(names, "lost-list")].Objects}
+	if _, err := p.run(list, []int{0}, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	linked := 0
+	for _, m := range p.members {
+		if len(m.referers) == 0 {
+			continue
+		}
+		linked++
+		before := p.isStill([]*member{m})
+		m.word++
+		if after := p.isStill([]*member{m}); !before || after {
+			t.Errorf("%#x: %v, and %v once it has changed", m.address, before, after)
+		}
+	}
+	if linked < len(list[0])/2 {
+		t.Errorf("%d linked blocks", linked)
+	}
+}
+
 // TestMatch writes the address of a block in many ways. A word that leads into the block, or to its end, is a
 // reference, and one that only looks like it is none.
 func TestMatch(t *testing.T) {
@@ -195,6 +231,47 @@ func TestMatch(t *testing.T) {
 		})
 		if m.kept != c.isKept {
 			t.Errorf("%s: %v", name, m.kept)
+		}
+	}
+}
+
+// TestCopies has pointers to two blocks in a freed chunk: in a table, and on their own.
+func TestCopies(t *testing.T) {
+	const first, second, size = 0x7f3412345670, 0x7f3412345870, 200
+	for name, c := range map[string]struct {
+		words []uint64
+		want  bool
+	}{
+		"a table":         {[]uint64{first, first + 4096, second}, true},
+		"one block alone": {[]uint64{first, first + 4096, first}, false},
+		"no table":        {[]uint64{first, 0, second}, false},
+		"beside numbers":  {[]uint64{first, 17, second}, false},
+	} {
+		content := make([]byte, 512)
+		for i, w := range c.words {
+			binary.LittleEndian.PutUint64(content[64+wordSize*i:], w)
+		}
+		all := mem.Span{Start: 0x555500010000, End: 0x555500010200}
+		p := &proof{
+			heap: &Heap{}, memory: &wholeMemory{memory: &memory{}},
+			filter: make([]uint64, filterBits/64), freed: make(map[uint64]*member),
+		}
+		var members []*member
+		for _, start := range []uint64{first, second} {
+			own := block{mem.Span{Start: start, End: start + size}, blockChunk}
+			members = append(members, &member{node: &node{block: own}})
+		}
+
+		p.aim(members)
+		p.match(&piece{
+			Piece:  mem.Piece{Start: all.Start, Bytes: content},
+			region: region{all, regionHeap},
+			chunks: []glibc.Chunk{{Start: all.Start, Size: all.Len()}},
+		})
+		for _, m := range members {
+			if m.isCopied != c.want || m.kept {
+				t.Errorf("%s: copied %v, kept %v", name, m.isCopied, m.kept)
+			}
 		}
 	}
 }

@@ -360,3 +360,28 @@ func isCtypesData(offset uint64) bool {
 	return offset == cpython.CDataPtr ||
 		offset >= cpython.CDataValue && offset < cpython.CDataValueEnd
 }
+
+// isCollectorLink reports whether a word is a link of the garbage collector's lists: they lead to
+// the head of each object that it tracks, and keep none.
+func (p *proof) isCollectorLink(m *member, at, word uint64) bool {
+	if m.typ == nil || m.typ.flags&cpython.FlagHaveGC == 0 ||
+		word&^cpython.GCFlags != m.address-p.heap.version.GCHead || at%wordSize != 0 {
+		return false
+	}
+
+	// The word is _gc_next or _gc_prev of a head, whose neighbours lead back to it.
+	pages := p.heap.pages
+	for _, head := range []uint64{at, at - cpython.GCPrev} {
+		next, hasNext := pages.word(head)
+		previous, hasPrevious := pages.word(head + cpython.GCPrev)
+		if !hasNext || !hasPrevious {
+			continue
+		}
+		back, _ := pages.word(next&^cpython.GCFlags + cpython.GCPrev)
+		forth, _ := pages.word(previous &^ cpython.GCFlags)
+		if back&^cpython.GCFlags == head && forth&^cpython.GCFlags == head {
+			return true
+		}
+	}
+	return false
+}

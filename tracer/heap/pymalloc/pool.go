@@ -90,16 +90,13 @@ func ParsePool(content []byte, start uint64) (p *Pool, isChanging bool) {
 	return p, false
 }
 
-// Find returns the live block of an address.
+// Find returns the block of an address, and whether it is live.
 func (p *Pool) Find(address uint64) (mem.Span, bool) {
 	if address < p.first || address >= p.end {
 		return mem.Span{}, false
 	}
 	start := address - (address-p.first)%p.BlockSize
-	if p.free[start] {
-		return mem.Span{}, false
-	}
-	return mem.Span{Start: start, End: start + p.BlockSize}, true
+	return mem.Span{Start: start, End: start + p.BlockSize}, !p.free[start]
 }
 
 // Live calls yield for the live blocks, in the order of their addresses.

@@ -149,6 +149,7 @@ func (s *Search) SweepAgain(second *Search) {
 // were not.
 func (s *Search) isUncollected(second *Search) bool {
 	before, after := s.Sweep.After, second.Sweep.Before
+
 	return before.IsKnown && after.IsKnown && after.Collections >= s.Sweep.MinCollections() &&
 		(s.Stack != 0 || maxKept*float64(after.Collected-before.Collected) <= s.Count)
 }
@@ -165,12 +166,14 @@ func Prove(first, second *Search) Proof {
 	if first.Sweep.Cycles+second.Sweep.Cycles > 0 && !first.isUncollected(second) {
 		return Proof{}
 	}
+
 	lost := 0
 	for _, address := range second.Sweep.Lost {
 		if slices.Contains(first.Sweep.Lost, address) {
 			lost++
 		}
 	}
+
 	freed := max(0, len(first.Sweep.Lost)-second.Sweep.Samples)
 	alive := first.Sweep.Samples - freed
 	if lost < MinLost || !isNearlyAll(lost, alive) {

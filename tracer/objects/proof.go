@@ -30,8 +30,8 @@ const (
 	passPart                 = 16
 	minPassTime, maxPassTime = 2 * time.Second, 10 * time.Second
 
-	// addressBits are those of an address, and fewBits those of one that x86-64 uses where it can:
-	// the other bits of a word may be a tag.
+	// addressBits is the size of an address, and fewBits its size where x86-64 can choose: the other
+	// bits of a word may be a tag.
 	addressBits, fewBits = 48, 47
 	// lowEnd bounds the addresses that look like small numbers. A word counts for one of them only
 	// where it is aligned as in struct epoll_event.

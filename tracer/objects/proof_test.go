@@ -155,7 +155,7 @@ func TestSweepCycles(t *testing.T) {
 	}
 }
 
-// TestStill changes what is known of the references within lost lists: they are not as before.
+// TestStill changes the noted references within lost lists: they are not as before.
 func TestStill(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))

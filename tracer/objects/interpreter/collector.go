@@ -70,8 +70,7 @@ func (r *reader) gcStates() (states []uint64) {
 	return states
 }
 
-// collectorAt returns what a struct _gc_runtime_state has counted. Its lists of objects have to be
-// lists.
+// collectorAt returns the counts of a struct _gc_runtime_state. Its lists of objects have to be lists.
 func (r *reader) collectorAt(state uint64) (c Collector, ok bool) {
 	first := state + r.version.GCGenerations
 	if at := r.version.GCGeneration0; at != cpython.Absent {

@@ -307,10 +307,27 @@ func (work *objectWork) setAges(last *objects.Census) {
 	for i := range work.searches {
 		if s := &work.searches[i]; s.Stack == 0 && work.first != nil && last != nil {
 			s.Ages = keeper.Ages{
-				First: work.first.Elapsed, Last: last.Elapsed, Since: work.first.Elapsed,
+				First: work.first.Elapsed, Last: last.Elapsed,
+				Since: work.first.Elapsed, Until: last.Elapsed,
 			}
+			s.Count = grownBy(work.first, last, s.Type)
 		}
 	}
+}
+
+// grownBy returns how many more objects of a type a census has counted than an earlier one.
+func grownBy(first, last *objects.Census, name string) (count float64) {
+	for _, t := range last.Types {
+		if t.Type == name {
+			count += t.Count - t.Margin
+		}
+	}
+	for _, t := range first.Types {
+		if t.Type == name {
+			count -= t.Count + t.Margin
+		}
+	}
+	return max(0, count)
 }
 
 // grownTypes are types that grow between two censuses, with objects that the first did not have:

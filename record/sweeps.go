@@ -18,14 +18,15 @@ const sweepGap = 20 * time.Second
 type sweeps struct {
 	waiting    []keeper.Search // for their second sweep
 	proven     []keeper.Search
-	isRepeated bool // there was a second sweep
+	isRepeated bool          // there was a second sweep
+	next       time.Duration // there is no other one before
 }
 
 // add takes the results of a search.
 func (l *sweeps) add(searches []keeper.Search) {
 	for _, s := range searches {
 		isKnown := func(k keeper.Search) bool { return k.IsAlike(&s) }
-		if s.Sweep.AreMany() && !slices.ContainsFunc(l.waiting, isKnown) &&
+		if s.Sweep.MayProve() && !slices.ContainsFunc(l.waiting, isKnown) &&
 			!slices.ContainsFunc(l.proven, isKnown) {
 			l.waiting = append(l.waiting, s)
 		}
@@ -40,6 +41,8 @@ func (l *sweeps) addAgain(again []keeper.Search) (proven []keeper.Search) {
 		})
 		if s.Proof.IsProven() {
 			proven = append(proven, s)
+		} else if s.Sweep.MayProve() {
+			l.waiting = append(l.waiting, s)
 		}
 	}
 	l.proven = append(l.proven, proven...)
@@ -60,10 +63,10 @@ func (l *sweeps) due(pid int, now, gap time.Duration) (due []keeper.Search) {
 // it proves a leak minutes before the growth alone does.
 func (w *objectWatch) sweepAgain() {
 	now, gap := w.session.Elapsed(), time.Duration(float64(sweepGap)/w.options.Speed)
-	hasTime := !w.sweeps.isRepeated || w.budget(w.session.Overhead()) > 0
+	hasTime := !w.sweeps.isRepeated || w.budget(w.session.Overhead()) > 0 && now >= w.sweeps.next
 	for _, s := range w.sweeps.waiting {
 		if due := w.sweeps.due(s.PID, now, gap); len(due) > 0 && hasTime {
-			w.sweeps.isRepeated = true
+			w.sweeps.isRepeated, w.sweeps.next = true, now+gap
 			w.begin(context.Background(), objectWork{
 				search: &tracer.KeeperSearch{PID: s.PID, Again: due}, isSweep: true, limit: sweepTime,
 			})
@@ -81,6 +84,9 @@ func (l *sweeps) addProofs(latest []keeper.Search) []keeper.Search {
 			continue
 		}
 		latest[i].Proof = s.Proof
+		if latest[i].Garbage > 0 { // the collector has left it
+			latest[i].Garbage, latest[i].Reason = 0, keeper.ReasonUnreferenced
+		}
 	}
 	return latest
 }

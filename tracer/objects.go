@@ -148,6 +148,7 @@ func (r *objectReader) askWorker(
 	ctx context.Context, t *target, ask worker.Request,
 ) (*worker.Response, error) {
 	ask.PID, ask.Program = t.process.PID, uint64(t.from)
+	ask.Traced = r.clock.Elapsed() - t.from
 	answer, err := r.worker.Ask(ctx, ask)
 	if err == nil && !t.isAlive() {
 		err = exitedError(t.process)
@@ -228,8 +229,15 @@ func (r *objectReader) sweepAgain(
 	}
 	again = slices.Clone(k.Again)
 	var suspects []objects.Suspect
-	for _, s := range again {
-		suspects = append(suspects, objects.Suspect{Stack: s.Stack, Type: s.Type, Objects: s.Sweep.Lost})
+	for i := range again {
+		s := &again[i]
+		same, err := r.stillHeld(t, s)
+		if err != nil {
+			return nil, err
+		}
+		suspects = append(suspects, objects.Suspect{
+			Stack: s.Stack, Type: s.Type, Objects: same, Collections: s.Sweep.MinCollections(),
+		})
 	}
 	answer, err := r.askWorker(ctx, t,
 		worker.Request{Suspects: suspects, Limit: k.Limit, IsSweep: true})
@@ -239,9 +247,30 @@ func (r *objectReader) sweepAgain(
 	for i := range again {
 		second := &answer.Searches[i]
 		r.setTimes(t, second)
-		again[i].Proof = keeper.Prove(&again[i], second)
+		again[i].SweepAgain(second)
 	}
 	return again, nil
+}
+
+// stillHeld returns the lost samples of a search. Of the sampled objects of a stack it leaves out those
+// that were freed since: another object may have taken the place.
+func (r *objectReader) stillHeld(t *target, s *keeper.Search) (same []uint64, err error) {
+	if s.Stack == 0 {
+		return s.Sweep.Lost, nil
+	}
+	stacks := make(map[uint64]uint64)
+	for _, address := range s.Sweep.Lost {
+		stacks[address] = 0
+	}
+	if err := r.findStacks(t, stacks, s.Ages.Until); err != nil {
+		return nil, err
+	}
+	for _, address := range s.Sweep.Lost {
+		if stacks[address] != 0 {
+			same = append(same, address)
+		}
+	}
+	return same, nil
 }
 
 // sampleStacks returns the suspects of stacks that have sampled objects now, with the ages of these.
@@ -287,7 +316,7 @@ func (r *objectReader) sampleStacks(
 		suspects = append(suspects, objects.Suspect{Stack: k.Stacks[i][0], Objects: alive})
 		ages = append(ages, keeper.Ages{
 			First: time.Duration(first - r.clock.started),
-			Last:  time.Duration(last - r.clock.started), Since: k.From,
+			Last:  time.Duration(last - r.clock.started), Since: k.From, Until: k.To,
 		})
 	}
 	return suspects, ages, nil

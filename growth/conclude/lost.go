@@ -17,12 +17,15 @@ import (
 // type where that is known; nil: none is.
 func (t *Trace) lostOf(p *Process) (lost *verdict.Lost) {
 	var suspect *trend.Suspect
-	isOfStack := false
+	isOfStack, ofTypes := false, 0.0
 	for _, s := range t.KeepersOf(p.History) {
 		if !s.Proof.IsProven() {
 			continue
 		}
 		share, own := t.shareOf(p, &s)
+		if s.Stack == 0 { // objects of several types are lost together
+			ofTypes = min(1, ofTypes+share)
+		}
 		if own != nil && (suspect == nil || s.Stack != 0) {
 			suspect, isOfStack = own, s.Stack != 0
 		}
@@ -37,6 +40,14 @@ func (t *Trace) lostOf(p *Process) (lost *verdict.Lost) {
 		}
 	}
 
+	if lost != nil {
+		lost.Share = max(lost.Share, ofTypes)
+	}
+	isAllocated := len(p.Suspects) > 0 && ofTypes >= verdict.MinLostShare &&
+		p.Suspects[0].Share >= ofTypes/2
+	if suspect == nil && isAllocated {
+		suspect = &p.Suspects[0] // whose stacks fill the arenas that grow
+	}
 	if lost != nil && suspect != nil {
 		lost.Taker = takerOf(p.Trends, suspect)
 		if !isOfStack { // an arena grows in any call that comes when it is full
@@ -69,10 +80,7 @@ func (t *Trace) shareOf(p *Process, s *keeper.Search) (share float64, suspect *t
 			share = min(1, rate/p.Judged.Rate)
 		}
 	}
-	if len(p.Suspects) > 0 && share >= verdict.MinLostShare && p.Suspects[0].Share >= share/2 {
-		suspect = &p.Suspects[0] // whose stacks fill the arenas that grow
-	}
-	return share, suspect
+	return share, nil
 }
 
 // minTakerShare is the part of the growth of a suspect whose stacks have to agree.

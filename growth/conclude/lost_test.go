@@ -72,8 +72,10 @@ func TestLostOf(t *testing.T) {
 	counts := func(at time.Duration, bytes float64) *census.Result {
 		return &census.Result{PID: pid, Elapsed: at, Share: 1, Types: []census.TypeCount{
 			{Type: "int", Count: bytes / 32, Bytes: bytes},
+			{Type: "dict", Count: bytes / 640, Bytes: bytes / 8},
 		}}
 	}
+	ofOther := keeper.Search{PID: pid, Type: "dict", Elapsed: time.Minute, Proof: proof}
 	trace := &Trace{Censuses: []*census.Result{counts(0, 0), counts(time.Minute, 4800)}}
 
 	for name, c := range map[string]struct {
@@ -87,6 +89,10 @@ func TestLostOf(t *testing.T) {
 		}},
 		"of a type": {[]keeper.Search{ofType}, &verdict.Lost{
 			Samples: 15, Of: 16, Seconds: 20, Share: 0.8, Type: "int",
+			Taker: verdict.Taker{Library: "lib._c"},
+		}},
+		"of two types": {[]keeper.Search{ofType, ofOther}, &verdict.Lost{
+			Samples: 15, Of: 16, Seconds: 20, Share: 0.9, Type: "int",
 			Taker: verdict.Taker{Library: "lib._c"},
 		}},
 		"of both": {[]keeper.Search{ofStack, ofType}, &verdict.Lost{

@@ -6,8 +6,11 @@ type Collector struct {
 	IsEnabled bool
 	// IsIncremental is set for 3.14.0 to 3.14.4, which never collect the oldest objects at once.
 	IsIncremental bool
-	// Collections is how often the oldest generation was collected.
-	Collections int64
+	// Collections is how often the oldest generation was collected, and Collected how many objects all
+	// generations have lost to it.
+	Collections, Collected int64
+	// HasFrozen: gc.freeze() keeps objects from it.
+	HasFrozen bool
 	// Thresholds of the generations, and their Counts: a generation is collected when its count is
 	// above its threshold.
 	Thresholds, Counts [3]int

@@ -42,6 +42,8 @@ type Search struct {
 	Took time.Duration
 	// IsEarlier is set if the search at the end of the trace was not made, or its time was used up.
 	IsEarlier bool
+	// Count is how many more objects of Type there were than at the first census; 0: not known.
+	Count float64
 	// Ages of the samples. Sweep is whether anything in the process refers to them, and Proof the
 	// agreement of two sweeps.
 	Ages  Ages

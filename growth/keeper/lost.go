@@ -8,8 +8,8 @@ import (
 // Ages are when the samples of a search were allocated. All are as Search.Elapsed.
 type Ages struct {
 	// First and Last bound the births of the samples. Samples were chosen among all objects born
-	// since Since.
-	First, Last, Since time.Duration
+	// from Since to Until.
+	First, Last, Since, Until time.Duration
 }
 
 // A Sweep is one search of all memory of a process for references to the samples that no path leads
@@ -19,8 +19,17 @@ type Sweep struct {
 	// is the number of all samples that are alive; 0: there was no sweep.
 	Lost    []uint64
 	Samples int
-	// Premise is the first premise that fails: then Lost is empty.
+	// Premise is the first premise that fails: then Lost is empty, or at PremiseBudget the samples that
+	// were to be searched for.
 	Premise Premise
+	// Cycles is how many of Lost are kept by a cycle of objects alone, which accounts for all references
+	// that they count. The garbage collector frees them, unless a type of theirs hides a reference.
+	Cycles int
+	// Before and After are the collector when the sweep began and ended, where it collects all objects at
+	// once; nil: it does not, or is not known. IsEarly: it has not run since
+	// the sweep before, and nothing was read.
+	Before, After *Collector
+	IsEarly       bool
 	// Bytes is how much memory PremiseSwapped and PremiseUnread are about. Runtime is the runtime of
 	// PremiseRuntime: "V8".
 	Bytes   uint64
@@ -74,8 +83,21 @@ const (
 )
 
 // AreMany reports whether so many of the samples are lost that a second sweep is worth its time.
-func (l *Sweep) AreMany() bool {
-	return l.Premise == PremiseHolds && len(l.Lost) >= MinLost && isNearlyAll(len(l.Lost), l.Samples)
+func (l *Sweep) AreMany() bool { return l.Premise == PremiseHolds && l.MayProve() }
+
+// MayProve is AreMany, also where there was no time for the sweep: another one may prove them.
+func (l *Sweep) MayProve() bool {
+	return (l.Premise == PremiseHolds || l.Premise == PremiseBudget) &&
+		len(l.Lost) >= MinLost && isNearlyAll(len(l.Lost), l.Samples)
+}
+
+// MinCollections is how many collections must have ended for one of the whole heap to have begun after
+// the sweep: one may have been under way. It is 0 where none has to.
+func (l *Sweep) MinCollections() int64 {
+	if l.Cycles == 0 || l.Premise != PremiseHolds || l.After == nil {
+		return 0
+	}
+	return l.After.Collections + minCollections
 }
 
 func isNearlyAll(lost, all int) bool { return maxKept*lost >= (maxKept-1)*all }
@@ -88,7 +110,8 @@ func (s *Search) IsAlike(other *Search) bool {
 // isSpread reports whether the samples are of several ages: from at least half of the time in which
 // they were chosen. An object that is about to be stored or freed is of the last moment.
 func (s *Search) isSpread() bool {
-	return s.Ages.Last > s.Ages.First && 2*(s.Ages.Last-s.Ages.First) >= s.Elapsed-s.Ages.Since
+	a := &s.Ages
+	return a.Last > a.First && 2*(a.Last-a.First) >= a.Until-a.Since
 }
 
 // DropOldGarbage takes back that samples are garbage where they are older than full collections of
@@ -104,6 +127,29 @@ func (s *Search) DropOldGarbage() {
 	}
 }
 
+// SweepAgain takes a second sweep for the lost samples, which proves that they are lost, shows that they
+// are not, or was made too early or in too little time: then another one follows.
+func (s *Search) SweepAgain(second *Search) {
+	switch {
+	case second.Sweep.IsEarly || second.Sweep.Premise == PremiseBudget:
+	case s.Sweep.Premise == PremiseBudget: // it is the first one with an answer
+		s.Sweep, s.Elapsed = second.Sweep, second.Elapsed
+	default:
+		s.Proof, s.Sweep = Prove(s, second), Sweep{}
+	}
+}
+
+// isUncollected reports whether the collector has collected the whole heap between two sweeps, and has
+// not freed the objects. Another object of the same stack may not have taken the place of a sample. Of
+// types that is not known of each object: but so many of them were not freed that the samples
+// were not.
+func (s *Search) isUncollected(second *Search) bool {
+	before, after := s.Sweep.After, second.Sweep.Before
+
+	return before != nil && after != nil && after.Collections >= s.Sweep.MinCollections() &&
+		(s.Stack != 0 || maxKept*float64(after.Collected-before.Collected) <= s.Count)
+}
+
 // Prove returns the proof by a second sweep for the lost samples of a first one. The zero Proof: a
 // premise of one of them fails, or too few samples are lost.
 func Prove(first, second *Search) Proof {
@@ -113,12 +159,17 @@ func Prove(first, second *Search) Proof {
 		return Proof{}
 	}
 
+	if first.Sweep.Cycles+second.Sweep.Cycles > 0 && !first.isUncollected(second) {
+		return Proof{}
+	}
+
 	lost := 0
 	for _, address := range second.Sweep.Lost {
 		if slices.Contains(first.Sweep.Lost, address) {
 			lost++
 		}
 	}
+
 	freed := max(0, len(first.Sweep.Lost)-second.Sweep.Samples)
 	alive := first.Sweep.Samples - freed
 	if lost < MinLost || !isNearlyAll(lost, alive) {

@@ -11,7 +11,7 @@ func swept(at time.Duration, lost, samples int) Search {
 	for i := range lost {
 		s.Sweep.Lost = append(s.Sweep.Lost, uint64(i+1))
 	}
-	s.Ages = Ages{First: time.Second, Last: at - time.Second}
+	s.Ages = Ages{First: time.Second, Last: at - time.Second, Until: at}
 	return s
 }
 
@@ -51,6 +51,64 @@ func TestProve(t *testing.T) {
 	}
 }
 
+// Cycles are lost where the collector has run since the first sweep, and has not freed them.
+func TestProveCycles(t *testing.T) {
+	at := func(collections, collected int64) *Collector {
+		return &Collector{Collections: collections, Collected: collected}
+	}
+	for name, c := range map[string]struct {
+		stack         uint64
+		before, after *Collector
+		want          bool
+	}{
+		"of a stack":               {1, at(3, 100), at(5, 900), true},
+		"of a type, few freed":     {0, at(3, 100), at(5, 150), true},
+		"of a type, many freed":    {0, at(3, 100), at(5, 900), false},
+		"one may be under way":     {1, at(3, 100), at(4, 100), false},
+		"not known at first":       {1, nil, at(5, 100), false},
+		"not known, or frozen":     {1, at(3, 100), nil, false},
+		"gc.disable()":             {1, at(3, 100), at(3, 100), false},
+		"of a type, none is freed": {0, at(3, 100), at(9, 100), true},
+	} {
+		a, b := swept(30*time.Second, 16, 16), swept(50*time.Second, 16, 16)
+		a.Stack, b.Stack, a.Count = c.stack, c.stack, 1000
+		a.Sweep.Cycles, a.Sweep.After, b.Sweep.Before = 16, c.before, c.after
+		if got := Prove(&a, &b).IsProven(); got != c.want {
+			t.Errorf("%s: proven %t", name, got)
+		}
+	}
+}
+
+// A sweep without an answer is made again, as the first or as the second one.
+func TestSweepAgain(t *testing.T) {
+	late := swept(50*time.Second, 16, 16)
+	late.Sweep.Premise = PremiseBudget
+	early := swept(50*time.Second, 0, 0)
+	early.Sweep.IsEarly = true
+	none := swept(70*time.Second, 0, 16)
+
+	s := late
+	s.SweepAgain(&late)
+	if s.SweepAgain(&early); !s.Sweep.MayProve() || s.Sweep.AreMany() {
+		t.Errorf("%+v, want it to wait for the first answer", s.Sweep)
+	}
+	first := swept(70*time.Second, 16, 16)
+	if s.SweepAgain(&first); !s.Sweep.AreMany() || s.Proof.IsProven() {
+		t.Errorf("%+v, want it to wait for the second answer", s.Sweep)
+	}
+	if s.SweepAgain(&late); !s.Sweep.AreMany() {
+		t.Errorf("%+v, want it to wait on", s.Sweep)
+	}
+	kept := s
+	second := swept(90*time.Second, 16, 16)
+	if s.SweepAgain(&second); !s.Proof.IsProven() || s.Sweep.MayProve() {
+		t.Errorf("%+v, want a proof", s)
+	}
+	if kept.SweepAgain(&none); kept.Proof.IsProven() || kept.Sweep.MayProve() {
+		t.Errorf("%+v, want no proof and no more sweeps", kept)
+	}
+}
+
 // An object that is older than full collections is no garbage.
 func TestDropOldGarbage(t *testing.T) {
 	for _, c := range []struct {
@@ -60,12 +118,15 @@ func TestDropOldGarbage(t *testing.T) {
 		garbage     int
 		reason      Reason
 	}{
-		{0, Ages{First: 1, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
-		{-1, Ages{First: 1, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
-		{1, Ages{First: 1, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
-		{2, Ages{First: 1, Last: time.Minute}, WaitEnable, 0, ReasonChanging},
-		{9, Ages{First: 1, Last: time.Minute}, WaitUnfreeze, 8, ReasonGarbage},
-		{9, Ages{First: 59 * time.Second, Last: time.Minute}, WaitEnable, 8, ReasonGarbage},
+		{0, Ages{First: 1, Last: time.Minute, Until: time.Minute}, WaitEnable, 8, ReasonGarbage},
+		{-1, Ages{First: 1, Last: time.Minute, Until: time.Minute}, WaitEnable, 8, ReasonGarbage},
+		{1, Ages{First: 1, Last: time.Minute, Until: time.Minute}, WaitEnable, 8, ReasonGarbage},
+		{2, Ages{First: 1, Last: time.Minute, Until: time.Minute}, WaitEnable, 0, ReasonChanging},
+		{9, Ages{First: 1, Last: time.Minute, Until: time.Minute}, WaitUnfreeze, 8, ReasonGarbage},
+		{
+			9, Ages{First: 59 * time.Second, Last: time.Minute, Until: time.Minute}, WaitEnable, 8,
+			ReasonGarbage,
+		},
 	} {
 		s := Search{
 			Samples: 8, Garbage: 8, Reason: ReasonGarbage, Collections: c.collections, Ages: c.ages,

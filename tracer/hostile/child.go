@@ -152,7 +152,7 @@ func (m *memoryReader) read(reads, size int) {
 	for i := 0; i < reads; {
 		n := 1
 		for i+n < reads && addresses[i+n] == addresses[i+n-1]+uint64(size) &&
-			m.isResident(addresses[i+n], size) {
+			(n+1)*size <= maxAtOnce && m.isResident(addresses[i+n], size) {
 			n++
 		}
 		isRead := n > 1 && m.readAt(m.data[i*size:(i+n)*size], addresses[i])

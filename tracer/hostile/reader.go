@@ -35,7 +35,8 @@ const (
 // The memory that both processes share has the positions of the reads, and then the bytes read.
 const (
 	maxReads    = 1 << 15 // in a request
-	maxBytes    = 2 << 20 // in an answer
+	maxBytes    = 8 << 20 // in an answer: on a busy machine, each waits for a CPU twice
+	maxAtOnce   = 2 << 20 // that are read at once, which holds the lock of an address space
 	sharedBytes = 8*maxReads + maxBytes
 )
 

@@ -110,10 +110,8 @@ func newMemory(p *process.Process, r reader, maps []process.Mapping) *memory {
 
 // find finds the memory of the process that is worth a search. others are the regions of roots.
 func (m *memory) find(heaps liveness.Heaps, others []region) error {
-	for _, s := range heaps.Mapped {
-		m.mmapped = append(m.mmapped, block{glibc.UserOf(s), blockMmapped})
-	}
-	if err := m.findRegions(heaps.Spans, others); err != nil {
+	m.noteMmapped(heaps)
+	if err := m.findRegions(heaps.Spans, others, m.walkHeap); err != nil {
 		return err
 	}
 	if err := m.findResident(); err != nil {
@@ -128,16 +126,33 @@ func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	return nil
 }
 
-// findRegions divides the writable, private memory: first come the regions of roots, then the heaps
-// of glibc, and the rest is anonymous memory.
-func (m *memory) findRegions(heaps []mem.Span, others []region) error {
+// findBlocks finds the regions alone, in which blocks are: a sweep reads all memory, and needs not know
+// which part of it has pointers.
+func (m *memory) findBlocks(heaps liveness.Heaps, others []region) error {
+	m.noteMmapped(heaps)
+	whole := func(s mem.Span) ([]mem.Span, error) { return []mem.Span{s}, nil }
+	return m.findRegions(heaps.Spans, others, whole)
+}
+
+// noteMmapped notes the chunks with a mapping of their own that are known.
+func (m *memory) noteMmapped(heaps liveness.Heaps) {
+	for _, s := range heaps.Mapped {
+		m.mmapped = append(m.mmapped, block{glibc.UserOf(s), blockMmapped})
+	}
+}
+
+// findRegions divides the writable, private memory: first come the regions of roots, then the parts
+// of the heaps of glibc that partsOf returns, and the rest is anonymous memory.
+func (m *memory) findRegions(
+	heaps []mem.Span, others []region, partsOf func(mem.Span) ([]mem.Span, error),
+) error {
 	candidates := slices.Clone(others)
 	var taken []mem.Span
 	for _, r := range others {
 		taken = append(taken, r.Span)
 	}
 	for _, s := range heaps {
-		segments, err := m.walkHeap(s)
+		segments, err := partsOf(s)
 		if err != nil {
 			return err
 		}
@@ -414,22 +429,24 @@ func (r *batchReader) flush() error {
 
 	m.read += r.bytes
 	content := m.buffer
-	for _, part := range r.batch {
+	pieces := make([]mem.Piece, len(r.batch))
+	for i, part := range r.batch {
 		n := part.Len()
-		p := &piece{
-			Piece: mem.Piece{
-				Start: part.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
-			},
-			memory: m, region: m.regions[part.region],
+		pieces[i] = mem.Piece{
+			Start: part.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
 		}
 		content, present = content[n:], present[n/process.PageSize:]
+	}
 
+	for i, part := range r.batch {
+		p := &piece{Piece: pieces[i], memory: m, region: m.regions[part.region]}
 		// Where a chunk begins follows from the chunks before it, in the pieces before.
 		if p.region.kind == regionHeap {
 			if r.chain == nil || r.chainRegion != part.region {
 				r.chain = &glibc.Chain{Memory: m.reader, Heap: p.region.Span, Cached: m.cached}
 				r.chainRegion = part.region
 			}
+			r.chain.Beside = pieces
 			p.chunks = r.chain.Through(&p.Piece)
 		}
 		if err := r.visit(p); err != nil {

@@ -28,6 +28,7 @@ type node struct {
 	aimed    bool // a pass searches for it, or has
 	hops     int  // nodes that the pass has found on the way to it
 	sample   bool
+	asked    uint64 // the address of a sample, as its suspect has it
 	// kept are the edges that count, once they are known: see references.
 	kept                []edge
 	isComplete, isKnown bool

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
@@ -27,6 +28,10 @@ type Heap struct {
 	process *process.Process
 	// Python is the version of the interpreter, such as "3.11"; empty: there is none that is known.
 	Python string
+	// Traced is how long the program has been traced, and BeforeSweep is called before a sweep reads
+	// all memory, which must not take long by the clock; nil: nothing is.
+	Traced      time.Duration
+	BeforeSweep func()
 	// NoPython says why there is none; nil: there is one.
 	NoPython error
 
@@ -94,9 +99,12 @@ func (h *Heap) Close() (err error) {
 // maxRefreshes is how often the memory is read where heaps change meanwhile.
 const maxRefreshes = 5
 
-// refresh finds the memory of now, and the roots in it. Nothing that was read before is used again:
-// the process goes on, and moves its objects.
-func (h *Heap) refresh() (err error) {
+// refresh finds the memory of now that is searched for keepers, and the roots in it. Nothing that was
+// read before is used again: the process goes on, and moves its objects.
+func (h *Heap) refresh() error { return h.refreshBy((*memory).find) }
+
+// refreshBy is refresh with a method that finds what of the memory is searched.
+func (h *Heap) refreshBy(find func(*memory, liveness.Heaps, []region) error) error {
 	maps, err := h.findHeaps()
 	if err != nil {
 		return err
@@ -124,7 +132,7 @@ func (h *Heap) refresh() (err error) {
 	if h.version != nil {
 		m.poolSize = h.version.PoolSize
 	}
-	if err := m.find(h.heaps, h.roots.regions()); err != nil {
+	if err := find(m, h.heaps, h.roots.regions()); err != nil {
 		return err
 	}
 
@@ -265,4 +273,14 @@ func (h *Heap) waits(tracked []uint64) keeper.Wait {
 		return keeper.Wait{}
 	}
 	return collectors[0].Waits(h.python.Frozen(tracked), len(tracked))
+}
+
+// wholeCollector returns the collector of the only interpreter, where it collects all objects at once;
+// nil: it does not, or is not known.
+func (h *Heap) wholeCollector() *keeper.Collector {
+	collectors := h.collectors()
+	if len(collectors) != 1 || collectors[0].HasFrozen || collectors[0].IsIncremental {
+		return nil
+	}
+	return &collectors[0]
 }

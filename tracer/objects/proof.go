@@ -23,11 +23,12 @@ const (
 	maxReferers    = 64      // of a block: more are not followed
 	maxPageBits    = 1 << 16 // pages of targets that the filter is set for
 
-	// maxPassTime bounds how long a pass may take by the clock. The table of a list that has grown at
-	// one pace since the trace began moves once in an eighth of its age, which is five seconds and more
-	// at a second sweep: of two passes that are shorter, one finds it. A table that moves more often
-	// may escape both, and has to escape the searches and sweeps before, too.
-	maxPassTime = 2 * time.Second
+	// A pass takes at most a sixteenth of the time that the program has been traced, by the clock. The
+	// table of a list that has grown at one pace since then moves once in an eighth of its age: of two
+	// passes that are shorter, one finds it. A table that moves more often may escape both, and has to
+	// escape the searches and sweeps before, too.
+	passPart                 = 16
+	minPassTime, maxPassTime = 2 * time.Second, 10 * time.Second
 
 	// An address has addressBits, and fewBits where x86-64 has room: the other bits of a word may be
 	// a tag.
@@ -81,19 +82,27 @@ func (h *Heap) Sweep(
 	ctx context.Context, suspects []Suspect, limit time.Duration,
 ) ([]keeper.Search, error) {
 	results := make([]keeper.Search, len(suspects))
-	sweeps := make([]*keeper.Sweep, len(suspects))
+	var sweeps []*keeper.Sweep
+	now := h.wholeCollector()
 	for i, s := range suspects {
-		own := s.Objects[:min(len(s.Objects), maxObjects)]
 		results[i] = keeper.Search{PID: h.process.PID, Stack: s.Stack, Type: s.Type}
-		sweeps[i] = &results[i].Sweep
-		*sweeps[i] = keeper.Sweep{Lost: own}
+		one := &results[i].Sweep
+		if s.Collections > 0 && (now == nil || now.Collections < s.Collections) {
+			one.IsEarly = true
+			continue
+		}
+		one.Lost = s.Objects[:min(len(s.Objects), maxObjects)]
+		sweeps = append(sweeps, one)
 	}
-	if err := h.refresh(); err != nil {
-		return nil, err
-	}
+
 	whole := newBudget(ctx, limit)
-	if err := h.sweep(whole, sweeps); err != nil {
-		return nil, err
+	if len(sweeps) > 0 {
+		if err := h.refreshBy((*memory).findBlocks); err != nil {
+			return nil, err
+		}
+		if err := h.sweep(whole, sweeps); err != nil {
+			return nil, err
+		}
 	}
 
 	for i := range results {
@@ -111,12 +120,16 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 		lost[i] = l.Lost
 	}
 
+	if h.BeforeSweep != nil {
+		h.BeforeSweep()
+	}
 	// The process goes on, and moves its containers: a second reading finds a reference that has
 	// moved during the first.
-	alive := make([]int, len(sweeps))
+	alive, cycles := make([]int, len(sweeps)), make([]int, len(sweeps))
+	before := h.wholeCollector()
 	for i := range 2 {
 		if i > 0 {
-			if err := h.refresh(); err != nil {
+			if err := h.refreshBy((*memory).findBlocks); err != nil {
 				return err
 			}
 		}
@@ -124,7 +137,7 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 		if err != nil {
 			return err
 		}
-		if failed, err = p.run(lost, alive); err != nil {
+		if failed, err = p.run(lost, alive, cycles); err != nil {
 			return err
 		}
 		for k, l := range sweeps {
@@ -138,10 +151,16 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 		}
 	}
 
+	after := h.wholeCollector()
 	for i, l := range sweeps {
-		l.Lost = lost[i]
 		l.Premise, l.Bytes, l.Runtime = failed.Premise, failed.Bytes, failed.Runtime
-		if failed.Premise != keeper.PremiseHolds {
+		l.Before, l.After = before, after
+		switch failed.Premise {
+		case keeper.PremiseHolds:
+			l.Lost, l.Cycles = lost[i], cycles[i]
+		case keeper.PremiseBudget:
+			l.Samples = max(l.Samples, len(l.Lost))
+		default:
 			l.Lost = nil
 		}
 	}
@@ -162,8 +181,9 @@ func (h *Heap) newProof(whole *budget) (*proof, error) {
 	}, nil
 }
 
-// run leaves in lost the samples that nothing refers to. alive is set to how many of them are alive.
-func (p *proof) run(lost [][]uint64, alive []int) (failed keeper.Sweep, err error) {
+// run leaves in lost the samples that nothing refers to. alive is set to how many of them are alive, and
+// cycles to how many only a cycle refers to.
+func (p *proof) run(lost [][]uint64, alive, cycles []int) (failed keeper.Sweep, err error) {
 	samples := make([][]*member, len(lost))
 	for i, addresses := range lost {
 		for _, address := range addresses {
@@ -178,7 +198,7 @@ func (p *proof) run(lost [][]uint64, alive []int) (failed keeper.Sweep, err erro
 	}
 
 	for i := range lost {
-		lost[i], alive[i] = p.lost(lost[i], samples[i])
+		lost[i], alive[i], cycles[i] = p.lost(lost[i], samples[i])
 	}
 	if p.isHidden && p.hasNative {
 		return keeper.Sweep{Premise: keeper.PremiseKernel}, nil
@@ -224,7 +244,7 @@ func (p *proof) climb(samples []*member) (keeper.Sweep, error) {
 
 		began := time.Now()
 		err := p.visit()
-		isLate := errors.Is(err, errLate) || time.Since(began) > maxPassTime
+		isLate := errors.Is(err, errLate) || time.Since(began) > p.heap.passTime()
 		switch {
 		case isLate || err == nil && p.memory.budget.check():
 			return keeper.Sweep{Premise: keeper.PremiseBudget}, nil
@@ -236,6 +256,11 @@ func (p *proof) climb(samples []*member) (keeper.Sweep, error) {
 		}
 	}
 	return p.unread(), nil
+}
+
+// passTime is how long a pass may take by the clock.
+func (h *Heap) passTime() time.Duration {
+	return min(max(h.Traced/passPart, minPassTime), maxPassTime)
 }
 
 // visit reads all memory for references to the targets, and then the memory that has come meanwhile.
@@ -538,26 +563,34 @@ func (p *proof) chunkAt(piece *piece, at uint64) (b block, state wordState) {
 	return b, wordRoot
 }
 
-// lost returns the samples that are lost, and how many are alive. It returns none where freed memory
-// has copies of a table that leads to half of them: the table moves, and may have escaped the pass.
-func (p *proof) lost(addresses []uint64, samples []*member) (lost []uint64, alive int) {
+// lost returns the samples that are lost, how many are alive, and how many of the lost ones are in
+// cycles. It returns none where freed memory has copies of a table that leads to half of them: the table
+// moves, and may have escaped the pass.
+func (p *proof) lost(
+	addresses []uint64, samples []*member,
+) (lost []uint64, alive, cycles int) {
 	copied := 0
 	for i, s := range samples {
 		if s == nil || !p.isSame(s) {
 			continue
 		}
 		alive++
-		if group, ok := p.groupOf(s); ok && p.isLost(group) && p.isStill(group) {
+		group, ok := p.groupOf(s)
+		isLost, isCycle := p.isLost(group)
+		if ok && isLost && p.isStill(group) {
 			lost = append(lost, addresses[i])
 			if slices.ContainsFunc(group, func(m *member) bool { return m.isCopied }) {
 				copied++
 			}
+			if isCycle {
+				cycles++
+			}
 		}
 	}
 	if 2*copied >= max(1, len(lost)) {
-		return nil, alive
+		return nil, alive, 0
 	}
-	return lost, alive
+	return lost, alive, cycles
 }
 
 // isStill reports whether the blocks of a group are alive, and refer to each other as before: a block
@@ -571,20 +604,20 @@ func (p *proof) isStill(group []*member) bool {
 }
 
 // isLost reports whether a group is lost: all of it was searched for, and nothing else refers to it.
-// Objects whose counts the group itself accounts for are a cycle, which waits for the garbage
-// collector.
-func (p *proof) isLost(group []*member) bool {
+// Objects whose counts the group itself accounts for are a cycle: the garbage collector frees it, if it
+// sees all of its references.
+func (p *proof) isLost(group []*member) (isLost, isCycle bool) {
 	hasObject, hasNative, isUncounted := false, false, false
 	for _, m := range group {
 		if m.kept || !m.searched {
-			return false
+			return false, false
 		}
 		hasObject, hasNative = hasObject || m.typ != nil, hasNative || m.typ == nil
 		isUncounted = isUncounted || len(m.referers) == 0 || m.typ != nil && m.refcnt > m.counted
 	}
-	isLost := len(group) > 0 && (isUncounted || !hasObject)
+	isLost = len(group) > 0
 	p.hasNative = p.hasNative || isLost && hasNative
-	return isLost
+	return isLost, isLost && hasObject && !isUncounted
 }
 
 // isSame reports whether a sample is alive, and the same object as before.

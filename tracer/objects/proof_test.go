@@ -119,12 +119,53 @@ func TestSweepMoved(t *testing.T) {
 	target.Await("moved")
 	moved := suspects[slices.Index(names, "moving")].Objects
 	lost, alive := [][]uint64{moved}, []int{0}
-	failed, err := p.run(lost, alive)
+	failed, err := p.run(lost, alive, make([]int, len(alive)))
 	if err != nil || failed.Premise != keeper.PremiseHolds {
 		t.Fatalf("%q, %v", failed.Premise, err)
 	}
 	if len(lost[0]) > 0 || alive[0] != len(moved) {
 		t.Errorf("%d are lost and %d alive of %d that are held", len(lost[0]), alive[0], len(moved))
+	}
+}
+
+// TestSweepCycles sweeps cycles before and after the garbage collector has run: it frees the ones whose
+// references it sees. An earlier sweep reads nothing.
+func TestSweepCycles(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "/usr/bin/python3", "../../testdata/hidden_cycles.py")
+	names, _, suspects := readSuspects(t, target.Await("kinds end"))
+	h := openHeap(t, target.PID())
+	sweep := func() []keeper.Search {
+		t.Helper()
+		found, err := h.Sweep(t.Context(), suspects, time.Minute)
+		if err != nil || len(found) != 2 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		return found
+	}
+
+	first := sweep()
+	for i, s := range first {
+		l := &s.Sweep
+		if !l.AreMany() || len(l.Lost) != l.Cycles || l.After == nil {
+			t.Errorf("%s: %+v, want cycles", names[i], l)
+		}
+		suspects[i].Collections = l.MinCollections()
+	}
+	if early := sweep(); !early[0].Sweep.IsEarly || !early[1].Sweep.IsEarly {
+		t.Errorf("%+v, want none before the collection", early)
+	}
+
+	target.Say("collect")
+	target.Await("collected")
+	second := sweep()
+	if l := second[0].Sweep; len(l.Lost) > 0 {
+		t.Errorf("%s: %+v, want them freed", names[0], l)
+	}
+	l := second[1].Sweep
+	freed := l.Before.Collected - first[1].Sweep.After.Collected
+	if len(l.Lost) < keeper.MinLost || l.Cycles != len(l.Lost) || freed < 400 {
+		t.Errorf("%s: %+v after %d were freed, want them lost", names[1], l, freed)
 	}
 }
 
@@ -143,7 +184,7 @@ func TestStill(t *testing.T) {
 	}
 
 	list := [][]uint64{suspects[slices.Index(names, "lost-list")].Objects}
-	if _, err := p.run(list, []int{0}); err != nil {
+	if _, err := p.run(list, []int{0}, []int{0}); err != nil {
 		t.Fatal(err)
 	}
 	linked := 0

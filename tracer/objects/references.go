@@ -197,6 +197,9 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 		}
 
 	case kindType:
+		if s.HTCachedKeys != 0 && offset == s.HTCachedKeys { // the names that its instances share
+			return reference{how: keeper.HowField}, true
+		}
 		return isDict, offset == s.TypeDict
 
 	case kindFrame, kindGenerator:
@@ -319,7 +322,7 @@ func (o *objectReader) isWeak(p *node, at uint64) bool {
 	case p.typ.kind == kindWeakref:
 		return offset < s.WeakrefSize && offset != cpython.WeakrefCallback
 	case p.typ.kind == kindType: // caches of methods, and lists of derived types
-		return offset != s.TypeDict
+		return offset != s.TypeDict && (s.HTCachedKeys == 0 || offset != s.HTCachedKeys)
 	}
 	return false
 }

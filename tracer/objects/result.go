@@ -78,12 +78,12 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		case len(found) > 0:
 			rep.addTo(candidates, independent(found))
 		case known > 0:
-			pathless = append(pathless, n.address)
+			pathless = append(pathless, n.asked)
 			rest.changed++
 		case tracked != nil && len(n.edges) > 0:
 			garbage = append(garbage, tracked.address)
 		default:
-			pathless = append(pathless, n.address)
+			pathless = append(pathless, n.asked)
 			rest.without++
 			rest.isNative = rest.isNative || len(n.edges) > 0 || n.foreign > 0
 		}

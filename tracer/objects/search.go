@@ -18,6 +18,8 @@ type Suspect struct {
 	Stack   uint64 // ID; 0: they are the objects of a type
 	Type    string
 	Objects []uint64 // addresses: as malloc returned them, or of Python objects
+	// Collections of the whole heap must have ended for another sweep to be of use.
+	Collections int64
 }
 
 // Bounds of a search.
@@ -120,7 +122,15 @@ func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
 	if len(sweeps) == 0 {
 		return nil
 	}
-	return h.sweep(whole, sweeps)
+	if err := h.sweep(whole, sweeps); err != nil {
+		return err
+	}
+	for i := range results {
+		if r := &results[i]; r.Sweep.Cycles > 0 {
+			r.Garbage, r.Reason = r.Sweep.Cycles, keeper.ReasonGarbage
+		}
+	}
+	return nil
 }
 
 // explained is the number of samples that a path leads to, or that are garbage.
@@ -193,6 +203,7 @@ func newSearch(h *Heap) *search {
 func (s *search) findSamples(suspect Suspect) (found []*node) {
 	for _, address := range suspect.Objects[:min(len(suspect.Objects), maxObjects)] {
 		if n := s.nodes.at(address); n != nil && !slices.Contains(found, n) {
+			n.asked = address
 			found = append(found, n)
 		}
 	}

@@ -185,7 +185,7 @@ func (m *Memory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, m.process.noteStall(err)
 }
 
-// PeekPages reads whole pages that follow each other into a buffer of at most 2 MiB, and returns
+// PeekPages reads whole pages that follow each other into a buffer of at most 8 MiB, and returns
 // which of them are in RAM. The bytes of the others are zero. Errors are as in Peek.
 func (m *Memory) PeekPages(address uint64, buffer []byte) (present []bool, err error) {
 	addresses := make([]uint64, uint64(len(buffer))/PageSize)

@@ -1,6 +1,9 @@
 package glibc
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -11,6 +14,9 @@ type Chain struct {
 	Heap   mem.Span
 	// Cached are free chunks whose headers are in use: see Heaps.
 	Cached map[uint64]bool
+	// Beside are pieces that were read together with the next one, this one included, in order. In
+	// memory of which few pages are in RAM, a chunk goes on in another piece.
+	Beside []mem.Piece
 
 	at     uint64 // the chunk that the next piece begins in or with
 	isLost bool   // the chunks do not fit: they were changing, or it is no heap
@@ -78,9 +84,10 @@ func (c *Chain) chunk(p *mem.Piece, address uint64) (Chunk, bool) {
 
 // header returns the header of the chunk at an address, from the piece or for itself.
 func (c *Chain) header(p *mem.Piece, address uint64) []byte {
-	header := p.At(address, HeaderSize)
-	isInPage := isAligned(address) || p.IsPresent(address+wordSize)
-	if header != nil && isInPage && p.IsPresent(address) {
+	if header := headerIn(p, address); header != nil {
+		return header
+	}
+	if header := c.headerBeside(address); header != nil {
 		return header
 	}
 	if header := c.ahead[address]; header != nil {
@@ -99,6 +106,27 @@ func (c *Chain) header(p *mem.Piece, address uint64) []byte {
 	}
 	c.aloneAt, c.aloneHeader = address, header
 	return header
+}
+
+// headerIn returns the header at an address of a piece; nil: it is not in it.
+func headerIn(p *mem.Piece, address uint64) []byte {
+	header := p.At(address, HeaderSize)
+	isInPage := isAligned(address) || p.IsPresent(address+wordSize)
+	if header == nil || !isInPage || !p.IsPresent(address) {
+		return nil
+	}
+	return header
+}
+
+// headerBeside returns the header at an address from the pieces beside; nil: it is in none.
+func (c *Chain) headerBeside(address uint64) []byte {
+	i, _ := slices.BinarySearchFunc(c.Beside, address, func(p mem.Piece, a uint64) int {
+		return cmp.Compare(p.End(), a+1) // the first piece that ends behind the address
+	})
+	if i == len(c.Beside) {
+		return nil
+	}
+	return headerIn(&c.Beside[i], address)
 }
 
 // readAhead reads where the headers of the next chunks are, if they are as large as this one:

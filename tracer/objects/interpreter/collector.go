@@ -118,6 +118,7 @@ func (r *reader) collectorAt(state uint64) (c keeper.Collector, ok bool) {
 		if c.Collections < 0 || c.Collections > 1<<40 || collected < 0 || collected > 1<<50 {
 			return c, false
 		}
+		c.Collected += collected
 	}
 
 	enabled, ok := r.int32(state + cpython.GCEnabled)
@@ -127,7 +128,11 @@ func (r *reader) collectorAt(state uint64) (c keeper.Collector, ok bool) {
 	}
 	c.IsEnabled = enabled != 0
 	c.LongLived, c.Pending = int64(mem.Word(lived, 0)), int64(mem.Word(lived, 8))
-	return c, true
+
+	frozen := state + r.version.PermanentGeneration()
+	next, ok := r.word(frozen)
+	c.HasFrozen = next != frozen
+	return c, ok
 }
 
 // isListHead reports whether a PyGC_Head begins a list.

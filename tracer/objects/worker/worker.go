@@ -42,6 +42,8 @@ type Request struct {
 
 	Suspects []objects.Suspect
 	Limit    time.Duration // of the search's CPU time
+	// Traced is how long the program has been traced.
+	Traced time.Duration
 	// IsSweep: whether anything refers to the objects, and no search for keepers.
 	IsSweep bool
 

@@ -7,23 +7,31 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
-// maxReadAhead bounds how many headers a walk reads ahead in a run of chunks of one size.
+// maxReadAhead bounds how many headers a walk reads ahead where chunks have the expected sizes.
 const maxReadAhead = 64
 
 // step is an address at which a walk expects a header. A region that begins there ends below end.
 type step struct {
 	address, end uint64
-	// size and run describe the chunks before: their common size in bytes, 0 if there are none, and
-	// their number.
-	size uint64
-	run  int
+	// sizes are of the two chunks before, in bytes, the last one at last; 0: there is none.
+	sizes pair
+	run   int // how many chunks before had the expected size
 }
+
+// A pair is the sizes of two chunks that follow each other.
+type pair [2]uint64
+
+// then returns the pair that ends with a chunk of another size.
+func (p pair) then(size uint64) pair { return pair{p[1], size} }
 
 // walker goes from each chunk or pymalloc arena to the one that follows directly after it.
 type walker struct {
 	*finder
 	sizes map[uint64]uint64 // of the chunk at an address whose header was read; 0 for no chunk
-	found []Region
+	// expected is the size of the chunk that has followed two others: a program allocates one buffer
+	// after the other in a loop.
+	expected map[pair]uint64
+	found    []Region
 	// next are the headers to be read in the next round. noChunks begin where a header is of no
 	// chunk, and reach to the end of the area.
 	next     []step
@@ -36,7 +44,9 @@ const visited = 1
 // walk finds the mmapped chunks and pymalloc arenas that begin at one of the starts, or directly
 // after another.
 func (f *finder) walk(starts []uint64) []Region {
-	w := &walker{finder: f, sizes: make(map[uint64]uint64, len(starts))}
+	w := &walker{
+		finder: f, sizes: make(map[uint64]uint64, len(starts)), expected: make(map[pair]uint64),
+	}
 	w.next = f.firstSteps(starts)
 
 	for len(w.next) > 0 && f.peeksLeft > 0 {
@@ -67,8 +77,8 @@ func (f *finder) firstSteps(starts []uint64) []step {
 	return steps
 }
 
-// readSizes reads the headers at steps, and ahead at those that follow if the run of chunks of
-// one size goes on. Programs allocate many of one size in a row, and a round costs a system call.
+// readSizes reads the headers at steps, and ahead at those that follow if the chunks go on as before:
+// a round costs a system call.
 func (w *walker) readSizes(steps []step) {
 	var headers mem.Spans // each from its address to the end of its area
 	for _, s := range steps {
@@ -77,10 +87,11 @@ func (w *walker) readSizes(steps []step) {
 				headers = append(headers, mem.Span{Start: s.address, End: s.end})
 				w.sizes[s.address] = 0
 			}
-			if s.size == 0 || s.size > s.end-s.address {
+			size := w.expected[s.sizes]
+			if size == 0 || size > s.end-s.address {
 				break
 			}
-			s.address += s.size
+			s.address, s.sizes = s.address+size, s.sizes.then(size)
 		}
 	}
 
@@ -114,10 +125,9 @@ func (w *walker) followChunks(s step) {
 		}
 
 		w.found = append(w.found, anonymousRegion(MmappedChunk, s.address, s.address+size))
-		if size != s.size {
-			s.size, s.run = size, 0
+		if s.run++; size != w.expected[s.sizes] {
+			w.expected[s.sizes], s.run = size, 0
 		}
-		s.run++
-		s.address += size
+		s.address, s.sizes = s.address+size, s.sizes.then(size)
 	}
 }

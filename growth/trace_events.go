@@ -29,8 +29,8 @@ const (
 
 // Events are counts since tracing started.
 type Events struct {
-	// Allocations are calls that ask the allocator for memory, sampled or not, without those that the
-	// allocator makes itself to serve them.
+	// Allocations are calls that ask the allocator for memory, sampled or not, without those that
+	// the allocator makes itself to serve them.
 	Allocations uint64 `json:"allocations"`
 	// Frees are calls of free with a pointer. FreesUntracked are the Frees of objects that were not
 	// sampled, or were allocated before tracing started.

@@ -252,8 +252,8 @@ func (r *objectReader) sweepAgain(
 	return again, nil
 }
 
-// stillHeld returns the lost samples of a search. Of the sampled objects of a stack it leaves out those
-// that were freed since: another object may have taken the place.
+// stillHeld returns the lost samples of a search. A sampled object of a stack that was freed since
+// is left out: another object may have taken its place.
 func (r *objectReader) stillHeld(t *target, s *keeper.Search) (same []uint64, err error) {
 	if s.Stack == 0 {
 		return s.Sweep.Lost, nil

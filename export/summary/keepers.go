@@ -28,7 +28,7 @@ type Keeper struct {
 	Reason keeper.Reason `json:"reason,omitempty"`
 	// Garbage is the number of samples to which nothing outside of a cycle of objects refers.
 	Garbage int `json:"garbage"`
-	// Waits is what the garbage waits for; absent: there is none, or it is not known.
+	// Waits is the event that the garbage waits for; absent: there is none, or it is not known.
 	Waits *keeper.Wait `json:"waits,omitempty"`
 	// Collections is how often the oldest generation of the garbage collector has run within
 	// CollectionsS; absent where that is unknown.

@@ -137,7 +137,7 @@ func sweepLine(k *summary.Keeper) string {
 	return ""
 }
 
-// waits are what garbage waits for, and what to do about it.
+// waits are the events that garbage waits for, and the remedies.
 var waits = map[keeper.WaitFor]struct{ text, step string }{
 	"": {
 		"waits for gc", "call gc.collect() now and then, or break the cycles of references",
@@ -168,7 +168,7 @@ var waits = map[keeper.WaitFor]struct{ text, step string }{
 	},
 }
 
-// waitOf is what the garbage of a keeper waits for.
+// waitOf is the event that the garbage of a keeper waits for.
 func waitOf(k *summary.Keeper) keeper.Wait {
 	if k == nil || k.Waits == nil {
 		return keeper.Wait{}
@@ -176,7 +176,7 @@ func waitOf(k *summary.Keeper) keeper.Wait {
 	return *k.Waits
 }
 
-// waitText is what garbage waits for, in a few words.
+// waitText is the event that garbage waits for, in a few words.
 func waitText(k *summary.Keeper) string {
 	w := waitOf(k)
 	if text := waits[w.For].text; text != "" {
@@ -193,8 +193,8 @@ func garbageStep(k *summary.Keeper) string {
 	return waits[""].step
 }
 
-// garbageLines are the proof that the growth is garbage, with the numbers of what it waits for, and
-// what decides.
+// garbageLines are the proof that the growth is garbage, with the numbers of its wait, and the call
+// that decides.
 func garbageLines(s *summary.Summary) []string {
 	k := s.MainKeeper()
 	if k == nil {

@@ -231,8 +231,8 @@ var runtimeSteps = map[string]string{
 	"ruby": "compare two heap dumps, some minutes apart: ObjectSpace.dump_all",
 }
 
-// nativeStep is the remedy of a cause in a process without Python, which has no lists or dicts. It is
-// empty where Python runs, or the code is not known.
+// nativeStep is the remedy of a cause in a process without Python, which has no lists or dicts. It
+// is empty where Python runs, or the code is not known.
 func nativeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	hasLines := func(c summary.Suspect) bool {
 		isPython := profile.FrameWithLine.MatchString

@@ -19,8 +19,8 @@ const (
 	// it has gained meanwhile, from which on it says something that it has lost none.
 	minAppendTime = 20 * time.Second
 	minAppended   = 32
-	// minWriteOnlyTime is the time between two readings of a container that nothing reads, from which
-	// on it is a leak.
+	// minWriteOnlyTime is the time between two readings of a container that nothing reads, from
+	// which on it is a leak.
 	minWriteOnlyTime = 2 * time.Minute
 )
 
@@ -46,8 +46,8 @@ func (t *Trace) addKept(p *Process) {
 	}
 }
 
-// boundOf is the end of growth that a container with a limit keeps; nil: it has none, or has met it,
-// or its entries become larger. An entry takes as much as the growth of the first suspect says.
+// boundOf is the end of growth that a container with a limit keeps; nil: it has none, or has met
+// it, or its entries become larger. An entry takes as much as the growth of the first suspect says.
 func boundOf(p *Process, path *keeper.Path, at int) *verdict.Bound {
 	sizes, l := p.History.Timeline.Series().Y, &path.Links[at]
 	isLarger := p.Judged.Shape.Halves > sameHalves || slices.ContainsFunc(path.Links[at+1:],
@@ -69,8 +69,8 @@ func isAppendOnly(l *keeper.Link) bool {
 	return l.AppendOnly && gained >= minAppended && l.GrowthS >= minAppendTime.Seconds()
 }
 
-// isWriteOnly reports whether a container without a limit has lost no entry for minutes, and no code of
-// the program reads it, removes from it or replaces it.
+// isWriteOnly reports whether a container without a limit has lost no entry for minutes, and no
+// code of the program reads it, removes from it or replaces it.
 func isWriteOnly(l *keeper.Link) bool {
 	return l.WriteOnly && l.Limit == 0 && isAppendOnly(l) && l.GrowthS >= minWriteOnlyTime.Seconds()
 }
@@ -83,8 +83,8 @@ func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 	})
 }
 
-// garbageSearch is the search that has found most of the growth of a process to be garbage; nil: there
-// is none.
+// garbageSearch is the search that has found most of the growth of a process to be garbage; nil:
+// there is none.
 func garbageSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 	return searchThat(p, keepers, func(s *keeper.Search) bool { return 2*s.Garbage > s.Samples })
 }

@@ -85,7 +85,8 @@ func hasGone(window []*growth.Snapshot, least float64) bool {
 	return false
 }
 
-// leftOfOthers is the untouched bytes of the blocks that were made in the window and filled by less.
+// leftOfOthers is the untouched bytes of the blocks that were made in the window and filled by
+// less.
 func leftOfOthers(window []*growth.Snapshot, least float64) (left float64) {
 	for _, b := range window[len(window)-1].Residents[0].Blocks {
 		if fills, isYoung := filledSince(window, b); isYoung && float64(fills) < least {

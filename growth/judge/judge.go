@@ -107,8 +107,8 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 	}
 }
 
-// isReplaced reports whether most of the growth is an object that is replaced by larger ones: each of
-// them is filled, and no size is the last one.
+// isReplaced reports whether most of the growth is an object that is replaced by larger ones: each
+// of them is filled, and no size is the last one.
 func (j *Judgement) isReplaced() bool {
 	return slices.ContainsFunc(j.Suspects, func(s trend.Suspect) bool {
 		return s.Trend == growth.TrendReplaced && s.Share >= minReplacedShare

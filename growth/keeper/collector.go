@@ -6,23 +6,24 @@ type Collector struct {
 	IsEnabled bool
 	// IsIncremental is set for 3.14.0 to 3.14.4, which never collect the oldest objects at once.
 	IsIncremental bool
-	// Collections is how often the oldest generation was collected, and Collected how many objects all
-	// generations have lost to it.
+	// Collections is how often the oldest generation was collected, and Collected how many objects
+	// all generations have lost to it.
 	Collections, Collected int64
 	// HasFrozen: gc.freeze() keeps objects from it.
 	HasFrozen bool
 	// Thresholds of the generations, and their Counts: a generation is collected when its count is
 	// above its threshold.
 	Thresholds, Counts [3]int
-	// LongLived objects have survived a collection of the oldest generation, and Pending ones wait for
-	// their first.
+	// LongLived objects have survived a collection of the oldest generation, and Pending ones wait
+	// for their first.
 	LongLived, Pending int64
 }
 
-// A Wait is what garbage waits for. It has the numbers of its code; all others are absent.
+// A Wait is the event that garbage waits for. It has the numbers of its code; all others are
+// absent.
 type Wait struct {
-	// For is what has to happen before the collector frees it; absent: no more than the next
-	// collection, or it is not known.
+	// For has to happen before the collector frees it; absent: no more than the next collection has
+	// to, or it is not known.
 	For WaitFor `json:"for,omitempty"`
 	// Thresholds of the three generations, and Count of the youngest.
 	Thresholds []int `json:"thresholds,omitempty"`
@@ -35,7 +36,7 @@ type Wait struct {
 // WaitFor is the code of a Wait.
 type WaitFor string
 
-// What garbage waits for.
+// The events that garbage waits for.
 const (
 	// WaitEnable: gc.disable() is in force.
 	WaitEnable WaitFor = "enable"
@@ -55,9 +56,9 @@ const (
 // usualThresholds are the highest that a release of CPython begins with.
 var usualThresholds = [3]int{2000, 10, 10}
 
-// Waits returns what garbage waits for, of which a part is frozen.
+// Waits returns the event that garbage waits for, of which a part is frozen.
 //
-// A collector that is off for a moment is not what it waits for: the youngest generation counts on
+// Garbage does not wait for a collector that is off for a moment: the youngest generation counts on
 // while it is off, and exceeds its threshold. Where the program collects young objects itself, the
 // next generation does.
 func (c *Collector) Waits(frozen, garbage int) Wait {

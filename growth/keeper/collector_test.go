@@ -18,7 +18,8 @@ func TestWaits(t *testing.T) {
 			Collector{Thresholds: usual, Counts: [3]int{700, 11, 2}}, 0, 8, "",
 		},
 		"threshold 0": {
-			Collector{IsEnabled: true, Thresholds: [3]int{0, 10, 10}, Counts: [3]int{9000, 0, 0}}, 0, 8,
+			Collector{IsEnabled: true, Thresholds: [3]int{0, 10, 10}, Counts: [3]int{9000, 0, 0}},
+			0, 8,
 			WaitThreshold0,
 		},
 		"frozen": {Collector{Thresholds: usual, Counts: [3]int{9000, 0, 0}}, 4, 8, WaitUnfreeze},
@@ -26,7 +27,8 @@ func TestWaits(t *testing.T) {
 			Collector{Thresholds: usual, Counts: [3]int{9000, 0, 0}}, 3, 8, WaitEnable,
 		},
 		"incremental": {
-			Collector{IsEnabled: true, IsIncremental: true, Thresholds: [3]int{2000, 10, 0}}, 0, 8,
+			Collector{IsEnabled: true, IsIncremental: true, Thresholds: [3]int{2000, 10, 0}},
+			0, 8,
 			WaitUpgrade,
 		},
 		"a quarter is not new": {

@@ -22,8 +22,8 @@ type Search struct {
 	// Reason for which no path is named, or none of part of the samples; empty: Paths and Garbage
 	// explain all.
 	Reason Reason
-	// Garbage is the number of samples that nothing outside of a cycle of objects refers to, and Waits
-	// has what it waits for.
+	// Garbage is the number of samples that nothing outside of a cycle of objects refers to, and
+	// Waits has its wait.
 	Garbage int
 	Waits   Wait
 	// Collections is how often the oldest generation of the garbage collector has run within

@@ -19,15 +19,16 @@ type Sweep struct {
 	// is the number of all samples that are alive; 0: there was no sweep.
 	Lost    []uint64
 	Samples int
-	// Premise is the first premise that fails: then Lost is empty, or at PremiseBudget the samples that
-	// were to be searched for.
+	// Premise is the first premise that fails: then Lost is empty, or at PremiseBudget the samples
+	// that were to be searched for.
 	Premise Premise
-	// Cycles is how many of Lost are kept by a cycle of objects alone, which accounts for all references
-	// that they count. The garbage collector frees them, unless a type of theirs hides a reference.
+	// Cycles is how many of Lost are kept by a cycle of objects alone, which accounts for all
+	// references that they count. The garbage collector frees them, unless a type of theirs hides a
+	// reference.
 	Cycles int
-	// Before and After are the collector when the sweep began and ended, where it collects all objects at
-	// once; nil: it does not, or is not known. IsEarly: it has not run since
-	// the sweep before, and nothing was read.
+	// Before and After are the collector when the sweep began and ended, where it collects all
+	// objects at once; nil: it does not, or is not known. IsEarly: it has not run since the sweep
+	// before, and nothing was read.
 	Before, After *Collector
 	IsEarly       bool
 	// Bytes is how much memory PremiseSwapped and PremiseUnread are about. Runtime is the runtime of
@@ -91,8 +92,8 @@ func (l *Sweep) MayProve() bool {
 		len(l.Lost) >= MinLost && isNearlyAll(len(l.Lost), l.Samples)
 }
 
-// MinCollections is how many collections must have ended for one of the whole heap to have begun after
-// the sweep: one may have been under way. It is 0 where none has to.
+// MinCollections is how many collections must have ended for one of the whole heap to have begun
+// after the sweep: one may have been under way. It is 0 where none has to.
 func (l *Sweep) MinCollections() int64 {
 	if l.Cycles == 0 || l.Premise != PremiseHolds || l.After == nil {
 		return 0
@@ -127,8 +128,8 @@ func (s *Search) DropOldGarbage() {
 	}
 }
 
-// SweepAgain takes a second sweep for the lost samples, which proves that they are lost, shows that they
-// are not, or was made too early or in too little time: then another one follows.
+// SweepAgain takes a second sweep for the lost samples, which proves that they are lost, shows that
+// they are not, or was made too early or in too little time: then another one follows.
 func (s *Search) SweepAgain(second *Search) {
 	switch {
 	case second.Sweep.IsEarly || second.Sweep.Premise == PremiseBudget:
@@ -139,10 +140,10 @@ func (s *Search) SweepAgain(second *Search) {
 	}
 }
 
-// isUncollected reports whether the collector has collected the whole heap between two sweeps, and has
-// not freed the objects. Another object of the same stack may not have taken the place of a sample. Of
-// types that is not known of each object: but so many of them were not freed that the samples
-// were not.
+// isUncollected reports whether the collector has collected the whole heap between two sweeps, and
+// has not freed the objects. Another object of the same stack may not have taken the place of a
+// sample. With samples of a type, this is not known of each object: but so many were not freed that
+// the samples were not.
 func (s *Search) isUncollected(second *Search) bool {
 	before, after := s.Sweep.After, second.Sweep.Before
 

@@ -124,7 +124,9 @@ func TestDropOldGarbage(t *testing.T) {
 		{2, Ages{First: 1, Last: time.Minute, Until: time.Minute}, WaitEnable, 0, ReasonChanging},
 		{9, Ages{First: 1, Last: time.Minute, Until: time.Minute}, WaitUnfreeze, 8, ReasonGarbage},
 		{
-			9, Ages{First: 59 * time.Second, Last: time.Minute, Until: time.Minute}, WaitEnable, 8,
+			9,
+			Ages{First: 59 * time.Second, Last: time.Minute, Until: time.Minute},
+			WaitEnable, 8,
 			ReasonGarbage,
 		},
 	} {

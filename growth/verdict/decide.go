@@ -9,13 +9,13 @@ type Findings struct {
 	StacksAccumulate bool
 	// AppendOnly: a container that keeps most of the growth has gained entries, and lost none.
 	AppendOnly bool
-	// WriteOnly: that container has no limit, and no code of the program reads it, removes from it or
-	// replaces it.
+	// WriteOnly: that container has no limit, and no code of the program reads it, removes from it
+	// or replaces it.
 	WriteOnly bool
 	// Fragmentation: freed memory that malloc keeps is most of the growth.
 	Fragmentation bool
-	// Garbage: most of the growth is cycles of objects that no variable leads to, and it is known why
-	// the garbage collector does not get to them.
+	// Garbage: most of the growth is cycles of objects that no variable leads to, and it is known
+	// why the garbage collector does not get to them.
 	Garbage bool
 	// WithoutFiles is the verdict on the memory besides mapped files, where pages of files are most
 	// of the growth; else nil.
@@ -115,8 +115,8 @@ func suspectContainer(v *Verdict, f Findings) {
 }
 
 // findWriteOnly makes growth a leak whose container the program only writes: it is of no use to the
-// program, and no code there is that could end its growth. That needs no more checks, and says nothing
-// of memory outside of it.
+// program, and no code there is that could end its growth. That needs no more checks, and says
+// nothing of memory outside of it.
 func findWriteOnly(v *Verdict, f Findings) {
 	if !f.WriteOnly || !v.Class.Grows() {
 		return
@@ -140,7 +140,8 @@ func nameFragmentation(v *Verdict, f Findings) {
 	}
 }
 
-// nameGarbage names garbage as the growth. The class stays: what it waits for may never come.
+// nameGarbage names garbage as the growth. The class stays: the collection that it waits for may
+// never come.
 func nameGarbage(v *Verdict, f Findings) {
 	if f.Garbage && v.Class.Grows() && v.Reason != ReasonFragmentation {
 		v.Reason = ReasonGarbage
@@ -208,8 +209,8 @@ func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
 }
 
 // requireStreak suspects a leak that too few checks in a row have found: a trace that is judged
-// often is wrong more often. Freed memory, garbage and a known end stay the reason where they are one: the
-// user can act on them.
+// often is wrong more often. Freed memory, garbage and a known end stay the reason where they are
+// one: the user can act on them.
 func requireStreak(v *Verdict, f Findings) {
 	if v.Class != ClassLeak || f.Streak.Found >= f.Streak.Needed {
 		return

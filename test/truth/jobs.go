@@ -17,8 +17,8 @@ import (
 type job struct {
 	name  string // of the file
 	truth string
-	// right are the conclusions that decide the case, and are so. grows: at a constant rate, by a line
-	// that is marked; both have to be right, too. function: it is named in place of the line.
+	// right are the conclusions that decide the case, and are so. grows: at a constant rate, by a
+	// line that is marked; both have to be right, too. function: it is named in place of the line.
 	right    []conclusion
 	grows    bool
 	function string

@@ -13,8 +13,8 @@ import (
 	"github.com/allocscope/allocscope/test/harness"
 )
 
-// modules of CPython's regression tests that loops/regrtest.py runs in a loop in one process. Modules that leave out
-// everything without an option, or take minutes, are not here.
+// modules of CPython's regression tests that loops/regrtest.py runs in a loop in one process.
+// Modules that leave out everything without an option, or take minutes, are not here.
 var modules = strings.Fields(`
 	test_json test_dict test_list test_set test_unicode test_bytes test_long test_float
 	test_struct test_array test_memoryview test_deque

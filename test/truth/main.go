@@ -1,7 +1,8 @@
 // Command truth compares the answers of allocscope with truths that others have established: leaks
 // that upstream has fixed and distributions still ship, the test programs of leak checkers,
-// CPython's regression tests, memory of a known kind, and jobs of each kind that users report. `make test-truth` runs it. Its results are
-// in results.json, of which docs/reference/truth.md is made.
+// CPython's regression tests, memory of a known kind, and jobs of each kind that users report.
+// `make test-truth` runs it. Its results are in results.json, of which docs/reference/truth.md is
+// made.
 package main
 
 //go:generate go run . -page

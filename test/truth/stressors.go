@@ -154,8 +154,8 @@ const (
 )
 
 // measureStressor runs a stressor below allocscope run, and compares the rows of its process that
-// has most memory with the kernel's count. Each fork of a stressor waits some seconds, so that it is
-// traced before it allocates.
+// has most memory with the kernel's count. Each fork of a stressor waits some seconds, so that it
+// is traced before it allocates.
 func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) error {
 	ctx, stop := context.WithTimeout(ctx, c.duration+summaryLate)
 	defer stop()

@@ -186,8 +186,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Each program of testdata/truth/jobs is in the table, or a part of one, and the ones that grow have
-// a line that is marked.
+// Each program of testdata/truth/jobs is in the table, or a part of one, and the ones that grow
+// have a line that is marked.
 func TestJobs(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "truth", "jobs", "*"))
 	if err != nil || len(jobs) != 30 {

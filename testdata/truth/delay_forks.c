@@ -7,7 +7,7 @@
 
 static void wait_in_child(void)
 {
-	struct timespec left = {DELAY_S, 0};
+	struct timespec left = { DELAY_S, 0 };
 
 	while (nanosleep(&left, &left) != 0)
 		;

@@ -67,8 +67,8 @@ func (s *Structures) IsFirstGeneration(generation0, state uint64) bool {
 	return generation0 == first || generation0 == first-4
 }
 
-// PermanentGeneration is where a struct _gc_runtime_state has the list of the objects that gc.freeze()
-// has taken from the collector.
+// PermanentGeneration is where a struct _gc_runtime_state has the list of the objects that
+// gc.freeze() has taken from the collector.
 func (s *Structures) PermanentGeneration() uint64 { return s.GCGenerationStats - GCGenerationSize }
 
 // dequeBlockItems is BLOCKLEN: a block of a deque has as many items, and two links.

@@ -35,8 +35,8 @@ func (o *objectReader) limitOf(n *node) int64 {
 }
 
 // ownerNames are the attributes by which an object that limits its container is known, whatever its
-// class is called: the limit, and the state that it keeps for the limit. Queues count tasks or have a
-// semaphore, caches count what they have.
+// class is called: the limit, and the state that it keeps for the limit. Queues count tasks or have
+// a semaphore, caches count their entries.
 var ownerNames = []struct{ limit, state, size string }{
 	{limit: "maxsize", state: "unfinished_tasks"},                                // queue.Queue
 	{limit: "_maxsize", state: "_unfinished_tasks"},                              // asyncio.Queue
@@ -85,7 +85,7 @@ func (o *objectReader) number(n *node, name string) (int64, bool) {
 	return number, err == nil
 }
 
-// maxAttributes bounds the attributes of an object that are looked at.
+// maxAttributes bounds the attributes of an object that are read.
 const maxAttributes = 64
 
 // attribute returns an attribute of an instance, by its own dict or values.

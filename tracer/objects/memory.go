@@ -126,8 +126,8 @@ func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	return nil
 }
 
-// findBlocks finds the regions alone, in which blocks are: a sweep reads all memory, and needs not know
-// which part of it has pointers.
+// findBlocks finds the regions alone, in which blocks are: a sweep reads all memory, and needs not
+// know which part of it has pointers.
 func (m *memory) findBlocks(heaps liveness.Heaps, others []region) error {
 	m.noteMmapped(heaps)
 	whole := func(s mem.Span) ([]mem.Span, error) { return []mem.Span{s}, nil }

@@ -99,8 +99,8 @@ func (h *Heap) Close() (err error) {
 // maxRefreshes is how often the memory is read where heaps change meanwhile.
 const maxRefreshes = 5
 
-// refresh finds the memory of now that is searched for keepers, and the roots in it. Nothing that was
-// read before is used again: the process goes on, and moves its objects.
+// refresh finds the memory of now that is searched for keepers, and the roots in it. Nothing that
+// was read before is used again: the process goes on, and moves its objects.
 func (h *Heap) refresh() error { return h.refreshBy((*memory).find) }
 
 // refreshBy is refresh with a method that finds what of the memory is searched.
@@ -265,8 +265,8 @@ func (h *Heap) collectors() []keeper.Collector {
 	return h.python.Collectors()
 }
 
-// waits returns what garbage waits for, of which some tracked objects are given. Which of several
-// interpreters has it is not known.
+// waits returns the event that garbage waits for, of which some tracked objects are given. It is
+// empty with several interpreters: which of them has the garbage is not known.
 func (h *Heap) waits(tracked []uint64) keeper.Wait {
 	collectors := h.collectors()
 	if len(collectors) != 1 {
@@ -275,8 +275,8 @@ func (h *Heap) waits(tracked []uint64) keeper.Wait {
 	return collectors[0].Waits(h.python.Frozen(tracked), len(tracked))
 }
 
-// wholeCollector returns the collector of the only interpreter, where it collects all objects at once;
-// nil: it does not, or is not known.
+// wholeCollector returns the collector of the only interpreter, where it collects all objects at
+// once; nil: it does not, or is not known.
 func (h *Heap) wholeCollector() *keeper.Collector {
 	collectors := h.collectors()
 	if len(collectors) != 1 || collectors[0].HasFrozen || collectors[0].IsIncremental {

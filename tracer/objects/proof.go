@@ -23,10 +23,10 @@ const (
 	maxReferers    = 64      // of a block: more are not followed
 	maxPageBits    = 1 << 16 // pages of targets that the filter is set for
 
-	// A pass takes at most a sixteenth of the time that the program has been traced, by the clock. The
-	// table of a list that has grown at one pace since then moves once in an eighth of its age: of two
-	// passes that are shorter, one finds it. A table that moves more often may escape both, and has to
-	// escape the searches and sweeps before, too.
+	// A pass takes at most a sixteenth of the time that the program has been traced, by the clock.
+	// The table of a list that has grown at one pace since then moves once in an eighth of its age:
+	// of two passes that are shorter, one finds it. A table that moves more often may escape both,
+	// and has to escape the searches and sweeps before, too.
 	passPart                 = 16
 	minPassTime, maxPassTime = 2 * time.Second, 10 * time.Second
 
@@ -181,8 +181,8 @@ func (h *Heap) newProof(whole *budget) (*proof, error) {
 	}, nil
 }
 
-// run leaves in lost the samples that nothing refers to. alive is set to how many of them are alive, and
-// cycles to how many only a cycle refers to.
+// run leaves in lost the samples that nothing refers to. alive is set to how many of them are
+// alive, and cycles to how many only a cycle refers to.
 func (p *proof) run(lost [][]uint64, alive, cycles []int) (failed keeper.Sweep, err error) {
 	samples := make([][]*member, len(lost))
 	for i, addresses := range lost {
@@ -564,8 +564,8 @@ func (p *proof) chunkAt(piece *piece, at uint64) (b block, state wordState) {
 }
 
 // lost returns the samples that are lost, how many are alive, and how many of the lost ones are in
-// cycles. It returns none where freed memory has copies of a table that leads to half of them: the table
-// moves, and may have escaped the pass.
+// cycles. It returns none where freed memory has copies of a table that leads to half of them: the
+// table moves, and may have escaped the pass.
 func (p *proof) lost(
 	addresses []uint64, samples []*member,
 ) (lost []uint64, alive, cycles int) {
@@ -593,8 +593,8 @@ func (p *proof) lost(
 	return lost, alive, cycles
 }
 
-// isStill reports whether the blocks of a group are alive, and refer to each other as before: a block
-// that was freed meanwhile may have handed its references over.
+// isStill reports whether the blocks of a group are alive, and refer to each other as before: a
+// block that was freed meanwhile may have handed its references over.
 func (p *proof) isStill(group []*member) bool {
 	return !slices.ContainsFunc(group, func(m *member) bool {
 		p.heap.pages.forget()
@@ -604,8 +604,8 @@ func (p *proof) isStill(group []*member) bool {
 }
 
 // isLost reports whether a group is lost: all of it was searched for, and nothing else refers to it.
-// Objects whose counts the group itself accounts for are a cycle: the garbage collector frees it, if it
-// sees all of its references.
+// Objects whose counts the group itself accounts for are a cycle: the garbage collector frees it,
+// if it sees all of its references.
 func (p *proof) isLost(group []*member) (isLost, isCycle bool) {
 	hasObject, hasNative, isUncounted := false, false, false
 	for _, m := range group {

@@ -128,8 +128,8 @@ func TestSweepMoved(t *testing.T) {
 	}
 }
 
-// TestSweepCycles sweeps cycles before and after the garbage collector has run: it frees the ones whose
-// references it sees. An earlier sweep reads nothing.
+// TestSweepCycles sweeps cycles before and after the garbage collector has run: it frees the ones
+// whose references it sees. An earlier sweep reads nothing.
 func TestSweepCycles(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := tracertest.Start(t, "/usr/bin/python3", "../../testdata/hidden_cycles.py")
@@ -204,8 +204,8 @@ func TestStill(t *testing.T) {
 	}
 }
 
-// TestMatch writes the address of a block in many ways. A word that leads into the block, or to its end, is a
-// reference, and one that only looks like it is none.
+// TestMatch writes the address of a block in many ways. A word that leads into the block, or to its
+// end, is a reference, and one that only looks like it is none.
 func TestMatch(t *testing.T) {
 	const low, high = 0x1d2f4a0, 0x7f3412345670
 	for name, c := range map[string]struct {

@@ -313,8 +313,8 @@ func (p *proof) readHeld() keeper.Sweep {
 	return p.unread()
 }
 
-// registers returns the user registers of all threads. The kernel counts threads by their IDs in the
-// initial PID namespace, which are not known in another one.
+// registers returns the user registers of all threads. The kernel counts threads by their IDs in
+// the initial PID namespace, which are not known in another one.
 func (h *Heap) registers() ([]bpf.ThreadRegisters, error) {
 	if _, inode, err := kernel.PIDNamespace(); err != nil || inode != 0 {
 		return nil, cmp.Or(err, kernel.ErrPIDNamespace)

@@ -91,8 +91,8 @@ func isDriver(file string) bool {
 	})
 }
 
-// hasQueued reports whether a pipe of the process has data, by a copy of its file descriptor that is
-// closed at once, or may have some.
+// hasQueued reports whether a pipe of the process has data, by a copy of its file descriptor that
+// is closed at once, or may have some.
 func (p *Process) hasQueued(name string) bool {
 	number, err := strconv.Atoi(name)
 	if err != nil || p.fd < 0 {

@@ -59,8 +59,8 @@ func TestWalkBounds(t *testing.T) {
 	}
 }
 
-// TestBeside follows chunks of three pages, of which the first is in RAM. The headers of the pieces that were
-// read together are not read again.
+// TestBeside follows chunks of three pages, of which the first is in RAM. The headers of the pieces
+// that were read together are not read again.
 func TestBeside(t *testing.T) {
 	const start, size, chunks = 1 << 40, 3 * mem.PeekSize, 5
 	var pieces []mem.Piece

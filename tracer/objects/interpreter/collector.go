@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
-// maxFrozen bounds the frozen objects that are looked at, the last ones first.
+// maxFrozen bounds the frozen objects that are read, the last ones first.
 const maxFrozen = 1 << 17
 
 // Collectors returns the garbage collector of each interpreter; nil: they are not known.

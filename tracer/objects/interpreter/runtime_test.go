@@ -459,8 +459,8 @@ func (p *pythonTarget) testCollectors(t *testing.T) {
 	}
 }
 
-// checkCollector compares the collector with what the interpreter says about it. It goes on to make
-// objects while it says so.
+// checkCollector compares the collector with the account that the interpreter gives. It goes on to
+// make objects while it says so.
 func (p *pythonTarget) checkCollector(t *testing.T, said []described) (got keeper.Collector) {
 	t.Helper()
 	const more = 1000 // objects
@@ -480,7 +480,7 @@ func (p *pythonTarget) checkCollector(t *testing.T, said []described) (got keepe
 		got.Thresholds != want.Thresholds || counts != want.Counts {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	const freed = 50 // with what the collection has freed
+	const freed = 50 // objects that the collection has freed at the same time
 	if got.LongLived < want.Lived || got.LongLived > want.Lived+freed || got.Pending < more ||
 		got.Pending > more+freed {
 		t.Errorf("%d long-lived and %d pending objects, want %d and %d", got.LongLived, got.Pending,

@@ -44,8 +44,8 @@ func Read(p *process.Process, paths []string) *Program {
 	return program
 }
 
-// isInstalled reports whether a module is part of Python or of a library; without a file it is built
-// in.
+// isInstalled reports whether a module is part of Python or of a library; without a file it is
+// built in.
 func isInstalled(path string) bool {
 	return path == "" || slices.ContainsFunc(installed,
 		func(part string) bool { return strings.Contains(path, part) })

@@ -1,6 +1,6 @@
-// Package sourcecode reads the Python source of a program, and finds variables to which it only adds:
-// no code reads them, removes from them or replaces them. Code that the package does not understand
-// counts as a use. The source is hostile input: any contents cost bounded work.
+// Package sourcecode reads the Python source of a program, and finds variables to which it only
+// adds: no code reads them, removes from them or replaces them. Code that the package does not
+// understand counts as a use. The source is hostile input: any contents cost bounded work.
 package sourcecode
 
 import (
@@ -63,8 +63,8 @@ func (p *Program) IsOnlyAddedTo(v Variable) bool {
 	return ok && isOnly && definitions == 1
 }
 
-// IsSetOnce reports whether a variable has one definition that runs once, and is never set or deleted
-// otherwise. It may be used.
+// IsSetOnce reports whether a variable has one definition that runs once, and is never set or
+// deleted otherwise. It may be used.
 func (p *Program) IsSetOnce(v Variable) bool {
 	definitions, isOnly := 0, true
 	ok := p.each(v.Name, func(f *file, s *statement, at int) {
@@ -88,8 +88,8 @@ var reflection = []string{
 	"deepcopy", "asdict",
 }
 
-// each calls a function with each place of a name. It returns false where a file with the name cannot
-// be read, or has code that may get at the variable in another way.
+// each calls a function with each place of a name. It returns false where a file with the name
+// cannot be read, or has code that may get at the variable in another way.
 func (p *Program) each(name string, do func(f *file, s *statement, at int)) bool {
 	if name == "" {
 		return false
@@ -130,8 +130,8 @@ func (f *file) read() bool {
 	return f.ok
 }
 
-// isDefined reports whether a statement sets a variable where it runs once: in the body of the module,
-// of a class or of __init__, of a closure in the body of its function.
+// isDefined reports whether a statement sets a variable where it runs once: in the body of the
+// module, of a class or of __init__, of a closure in the body of its function.
 func (v Variable) isDefined(s *statement, at int) bool {
 	if assigned(s, at) < 0 {
 		return false
@@ -155,8 +155,8 @@ func (s *statement) has(name string) bool {
 	return slices.Contains(s.tokens, token{kindName, name})
 }
 
-// assigned is the place of the value that a statement assigns to the name at a place, which may have
-// an annotation; -1: it assigns nothing to the name.
+// assigned is the place of the value that a statement assigns to the name at a place, which may
+// have an annotation; -1: it assigns nothing to the name.
 func assigned(s *statement, at int) int {
 	next := at + 1
 	if s.is(next, ":") {

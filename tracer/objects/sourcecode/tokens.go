@@ -22,8 +22,8 @@ type token struct {
 	text string
 }
 
-// A statement is a logical line. Its indent is in columns, and parent is the statement of which it is
-// the body; nil: it is in the body of the module.
+// A statement is a logical line. Its indent is in columns, and parent is the statement of which it
+// is the body; nil: it is in the body of the module.
 type statement struct {
 	indent int
 	tokens []token
@@ -173,8 +173,8 @@ func (s *scanner) word() bool {
 	return true
 }
 
-// quoted reads a string from its first quote on. An f-string whose braces do not match holds its own
-// quotes, as of Python 3.12: it cannot be read.
+// quoted reads a string from its first quote on. An f-string whose braces do not match holds its
+// own quotes, as of Python 3.12: it cannot be read.
 func (s *scanner) quoted(prefix string) bool {
 	quote := s.text[s.at : s.at+1]
 	if strings.HasPrefix(s.text[s.at:], strings.Repeat(quote, 3)) {

@@ -89,7 +89,8 @@ func answer(ask Request, firsts map[int]firstCensus) (answer Response, err error
 		return answer, err
 	}
 	defer heap.Close()
-	// Within idle time alone, a pass would take long by the clock on a busy machine, and prove nothing.
+	// Within idle time alone, a pass would take long by the clock on a busy machine, and prove
+	// nothing.
 	heap.Traced, heap.BeforeSweep = ask.Traced, func() { setPriority(0, unix.SCHED_NORMAL) }
 
 	switch {

@@ -77,8 +77,8 @@ func (f *finder) firstSteps(starts []uint64) []step {
 	return steps
 }
 
-// readSizes reads the headers at steps, and ahead at those that follow if the chunks go on as before:
-// a round costs a system call.
+// readSizes reads the headers at steps, and ahead at those that follow if the chunks go on as
+// before: a round costs a system call.
 func (w *walker) readSizes(steps []step) {
 	var headers mem.Spans // each from its address to the end of its area
 	for _, s := range steps {

@@ -31,7 +31,7 @@ const (
 	maxObjectTime = 10 * time.Second
 	// minSearchTime is the least CPU time of a search, and sweepTime the most of a second sweep. Later
 	// work waits until the budget has them back.
-	minSearchTime = time.Second
+	minSearchTime = 2 * time.Second
 	sweepTime     = 2 * time.Second
 
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
@@ -87,7 +87,7 @@ type objectWatch struct {
 	nextCensus  time.Duration
 	nextHalfway time.Duration // the first search is not tried before
 	lastSearch  time.Duration // when one was started; 0: none was
-	isSearched  bool          // one has had an answer
+	isSearched  bool          // one has had an answer about the first suspect
 
 	// first has the earliest search of each suspect that found a keeper, and latest the latest
 	// answers.
@@ -364,7 +364,7 @@ func (w *objectWatch) take(work objectWork) {
 		w.takeAgain(&work)
 	}
 
-	w.isSearched = w.isSearched || slices.ContainsFunc(work.searches, keeper.Search.IsAnswer)
+	w.isSearched = w.isSearched || len(work.searches) > 0 && work.searches[0].IsAnswer()
 	for i := range work.searches {
 		w.countSinceFirst(&work.searches[i])
 		work.searches[i].DropOldGarbage()

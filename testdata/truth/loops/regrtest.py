@@ -47,8 +47,8 @@ with open(os.devnull, "w") as nothing:
     while True:
         try:
             module.test_main() if hasattr(module, "test_main") else _test_module(module)
-        except support.TestFailed:
-            pass  # a test that fails leaks no more than one that passes
+        except (support.TestFailed, KeyboardInterrupt):
+            pass  # a test that fails, or interrupts itself, leaks no more than one that passes
         dash_R_cleanup(*saved)
         support.gc_collect()
         support.reap_children()

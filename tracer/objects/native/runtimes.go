@@ -1,7 +1,6 @@
 package native
 
 import (
-	"cmp"
 	"path"
 	"strings"
 
@@ -44,9 +43,11 @@ var (
 
 // Runtime returns the runtime in the process whose references cannot be read: "V8"; empty: none is
 // known.
-func (s *Statics) Runtime() string {
-	base := path.Base(strings.TrimSuffix(s.process.Executable, " (deleted)"))
-	return cmp.Or(runtimesOfPrograms[base], s.runtime)
+func (s *Statics) Runtime() string { return s.runtime }
+
+// runtimeOfProgram returns the runtime that a process executes by its name; empty: none that is known.
+func runtimeOfProgram(p *process.Process) string {
+	return runtimesOfPrograms[path.Base(strings.TrimSuffix(p.Executable, " (deleted)"))]
 }
 
 // runtimeOf returns the runtime that a mapped file has; empty: none that is known.

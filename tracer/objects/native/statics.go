@@ -56,6 +56,7 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 	}
 	s := &Statics{
 		process: p, debugFiles: symbol.NewDebugFiles(), files: make(map[process.FileID]*symbol.File),
+		runtime: runtimeOfProgram(p),
 	}
 	headers := make(map[process.FileID]*header)
 	seen := make(map[place]bool)

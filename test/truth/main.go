@@ -62,7 +62,7 @@ func main() {
 	flag.BoolVar(&c.slice, "slice", false, "a few of all, for a minute each")
 	page := flag.Bool("page", false, "only write the page, of the results")
 	chosen := flag.String("parts", "", "names of parts, with commas between them (default all)")
-	names := flag.String("programs", "", "names of programs, with spaces (default all)")
+	names := flag.String("programs", "", "names of programs, in all their forms, with spaces (default all)")
 	together := flag.Int("together", 2, "programs at the same time")
 	results := flag.String("results", "", "a file of results to update")
 	commit := flag.String("commit", "", "the commit of the program")
@@ -97,7 +97,8 @@ func (c *campaign) run(
 		}
 		for _, t := range part.tasks(c) {
 			t.Part = part.name
-			if len(names) == 0 || slices.Contains(names, t.Name) {
+			name, _, _ := strings.Cut(t.Name, ",") // a program has several forms
+			if len(names) == 0 || slices.Contains(names, name) {
 				tasks = append(tasks, t)
 			}
 		}

@@ -423,7 +423,7 @@ func accountLine(s *summary.Summary) string {
 	sum := siteShare(s)
 	what := sharePercent(sum) + " of the growth"
 	if sum > allShare*main.Share {
-		what = "all of the " + sharePercent(main.Share)
+		what = strings.Replace("all of the "+sharePercent(main.Share), "100%", "growth", 1)
 	}
 	return fmt.Sprintf("the code in WHERE explains %s (%s confidence)", what, main.Confidence) + restText(s)
 }

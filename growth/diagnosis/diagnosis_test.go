@@ -230,6 +230,11 @@ func TestDiagnose(t *testing.T) {
 				named(growth.KindInherited, "[inherited]", -20, 0),
 			"copy-on-write 30 high",
 		},
+		"inherited memory that seems to grow": {
+			newScene().named(growth.KindInherited, "[inherited]", 80, 0).
+				named(heap, "[before tracing: heap]", -50, 0),
+			"undecided 30",
+		},
 		"pages of a file": {newScene().named(growth.KindFile, "[file: /data]", 30, 0), "page-cache 30 high"},
 		"pinned": {
 			newScene().named(growth.KindPinned, "", 20, 0).

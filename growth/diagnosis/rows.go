@@ -28,7 +28,7 @@ type sums struct {
 	// live.
 	free, unknown change
 
-	arenas, mapped, older, shared, copied, files, pinned change
+	arenas, mapped, older, shared, copied, inherited, files, pinned change
 	// unseen is the part of mapped whose mapping no source has seen.
 	unseen float64
 	// unexplained is RSS less the other rows; it can be negative.
@@ -90,8 +90,10 @@ func (e *Evidence) addRow(s *sums, r *breakdown.Row, accumulates bool) {
 		s.older.bytes += float64(r.Delta())
 	case growth.KindShmem:
 		s.shared.add(r)
-	case growth.KindCOW, growth.KindInherited: // a copy takes the place of an inherited page
+	case growth.KindCOW:
 		s.copied.add(r)
+	case growth.KindInherited:
+		s.inherited.add(r)
 	case growth.KindFile:
 		s.files.add(r)
 	case growth.KindPinned:
@@ -246,8 +248,14 @@ func (s *sums) mappedParts() []part {
 	if s.unseen >= 0.5*s.mapped.bytes {
 		mapped.most = Medium
 	}
+
+	// A copy takes the place of an inherited page. Inherited memory does not grow: where a scan of
+	// few pages says so, its sample is wrong.
+	copied := s.copied
+	copied.bytes += min(0, s.inherited.bytes)
+
 	return []part{
-		mapped, of(OlderMemory, s.older), of(SharedMemory, s.shared), of(CopyOnWrite, s.copied), of(PageCache, s.files),
-		of(Pinned, s.pinned),
+		mapped, of(OlderMemory, s.older), of(SharedMemory, s.shared), of(CopyOnWrite, copied),
+		of(PageCache, s.files), of(Pinned, s.pinned),
 	}
 }

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -19,7 +20,37 @@ func AddGrowth(before, after []Search) {
 				path.Links[n].compare(readings, &after[i])
 			}
 		}
+		after[i].joinPaths()
 	}
+}
+
+// joinPaths joins the paths that lead through one container that grows: it keeps their objects,
+// whatever the way is within it.
+func (s *Search) joinPaths() {
+	for i := 0; i < len(s.Paths); i++ {
+		path := &s.Paths[i]
+		at := path.GrowingLink()
+		if at < 0 || slices.ContainsFunc(path.Links[:at+1], func(l Link) bool { return l.isAnyEntry() }) {
+			continue
+		}
+
+		container := path.Links[:at+1]
+		joined := s.Paths[:i+1]
+		for _, p := range s.Paths[i+1:] {
+			if !p.Root.is(path.Root) || !beginsWith(p.Links, container) {
+				joined = append(joined, p)
+				continue
+			}
+			path.Samples += p.Samples
+			path.Complete = path.Complete && p.Complete
+			for !beginsWith(p.Links, path.Links) {
+				path.Links = path.Links[:len(path.Links)-1]
+			}
+		}
+		s.Paths = joined
+	}
+
+	slices.SortStableFunc(s.Paths, func(a, b Path) int { return cmp.Compare(b.Samples, a.Samples) })
 }
 
 // addReplaced sets the growth of the containers of a path by an earlier search with the same path.

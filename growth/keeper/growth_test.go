@@ -210,3 +210,40 @@ func TestGrowingLink(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinPaths joins the ways within a container that grows, and no others.
+func TestJoinPaths(t *testing.T) {
+	cache := Root{Kind: RootGlobal, Module: "_ctypes", Name: "_pointer_type_cache"}
+	grows := Link{How: HowVariable, Type: "dict", Entries: 160, PerMinute: 30}
+	still := Link{How: HowVariable, Type: "dict", Entries: 160}
+	value := Link{How: HowValue, Type: "PyCStructType", Entries: NoContainer}
+	key := Link{How: HowKey, Type: "PyCStructType", Entries: NoContainer}
+	item := Link{How: HowItem, Type: "list", Entries: 9, PerMinute: 30}
+	path := func(samples int, links ...Link) Path { return Path{Root: cache, Samples: samples, Links: links} }
+	other := path(3, grows)
+	other.Root.Name = "other"
+
+	for name, c := range map[string]struct {
+		paths   []Path
+		samples []int
+		links   int // of the first
+	}{
+		"a container that grows":   {[]Path{path(6, grows, value), path(4, grows, key)}, []int{10}, 1},
+		"with a part of the way":   {[]Path{path(6, grows, value, item), path(4, grows, value)}, []int{10}, 2},
+		"another variable between": {[]Path{path(4, grows), other, path(3, grows)}, []int{7, 3}, 1},
+		"the joined one is larger": {[]Path{other, path(2, grows), path(2, grows)}, []int{4, 3}, 1},
+		"a container that stays":   {[]Path{path(6, still, value), path(4, still, key)}, []int{6, 4}, 2},
+		"any list of a dict":       {[]Path{path(6, still, item), path(4, still, item, value)}, []int{6, 4}, 2},
+	} {
+		s := Search{Paths: c.paths}
+		s.joinPaths()
+
+		var samples []int
+		for _, p := range s.Paths {
+			samples = append(samples, p.Samples)
+		}
+		if !slices.Equal(samples, c.samples) || len(s.Paths[0].Links) != c.links {
+			t.Errorf("%s: %+v, want samples %d", name, s.Paths, c.samples)
+		}
+	}
+}

@@ -60,7 +60,7 @@ const (
 // Bounds on a search.
 const (
 	maxSearchedSuspects = 4  // of stacks
-	maxSearchedTypes    = 3  // that grow
+	maxSearchedTypes    = 5  // that grow
 	maxNearestTypes     = 2  // of them, those that a user knows best
 	maxSearchSamples    = 16 // objects of each
 	// minObjectAge is how old an object is that may be leaked. Most objects of the present step are

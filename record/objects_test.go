@@ -261,7 +261,8 @@ func testHalfwayAgain(t *testing.T) {
 			c.found = []keeper.Search{kept(1, "cache", 100)}
 		}
 	}
-	isFound := slices.ContainsFunc(r.objects.latest, func(s keeper.Search) bool { return len(s.Paths) == 1 })
+	isFound := slices.ContainsFunc(r.objects.latest,
+		func(s keeper.Search) bool { return len(s.Paths) == 1 })
 	if n := len(c.searches); n < 2 || n > halfwayTries || !isFound {
 		t.Errorf("%d searches, and then %+v: want some until there is an answer", n, r.objects.latest)
 	}

@@ -289,6 +289,9 @@ const untilFlat = 3 * 60
 // fillSteps are the steps where the growth ends by itself: none, and a trace that sees the end.
 func (s *Summary) fillSteps(longer, view Step) []Step {
 	steps := []Step{{Code: StepNothing}}
+	if k := s.MainKeeper(); s.Fill != nil && s.Fill.Of == verdict.BoundContainer && k != nil {
+		steps[0].Code = s.keeperStep(k)
+	}
 	if f := s.Fill; f != nil && f.In != nil && *f.In+untilFlat <= maxTraceSeconds {
 		longer.When, longer.DurationS = StepOptional, max(minTraceSeconds, *f.In+untilFlat)
 		steps = append(steps, longer)
@@ -381,7 +384,8 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperDebug
 	case path.Root.Name == "__warningregistry__":
 		return StepKeeperWarnings
-	case path.Root.IsCall() && path.Root.File != "" && !growth.IsUserFile(path.Root.File):
+	case path.Root.IsCall() && path.Root.File != "" && !growth.IsUserFile(path.Root.File) &&
+		!slices.ContainsFunc(path.Links, growsAsAttribute):
 		return StepKeeperCall
 	case hasType(path, "traceback"):
 		return StepKeeperTracebacks
@@ -391,6 +395,11 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperLimit
 	}
 	return StepKeeperClear
+}
+
+// growsAsAttribute is true of a container that grows in an object, of which the code can limit it.
+func growsAsAttribute(l keeper.Link) bool {
+	return l.How == keeper.HowAttribute && l.IsContainer() && l.PerMinute > 0
 }
 
 // keepsGraphs reports whether a path leads to tensors that keep the graph that computed them.

@@ -61,6 +61,19 @@ func TestKeptBy(t *testing.T) {
 		Name: "batch",
 	}
 	local.Links = local.Links[1:]
+	inLibrary := pathTo("dataset", 8)
+	inLibrary.Root = keeper.Root{
+		Kind: keeper.RootLocal, Module: "torch.utils.data._utils.worker", Owner: "_worker_loop",
+		File: "/usr/lib/python3/dist-packages/torch/utils/data/_utils/worker.py", Line: 302,
+		Name: "dataset",
+	}
+	decoded := keeper.Link{
+		How: keeper.HowAttribute, Name: "decoded_samples", Type: "dict", Entries: 10_512, PerMinute: 461,
+	}
+	inLibrary.Links = []keeper.Link{
+		{How: keeper.HowVariable, Type: "Samples", Entries: -1}, decoded,
+		{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: -1},
+	}
 	errors := pathTo("errors", 8)
 	errors.Links = append(errors.Links, keeper.Link{Type: "traceback", Entries: -1})
 
@@ -160,6 +173,14 @@ func TestKeptBy(t *testing.T) {
 			keeper.Search{Samples: 8, Paths: []keeper.Path{local}},
 			[]string{where, call, "kept by local batch.im of train() (train.py:40) (ImagingCore)"},
 			"clear local batch.im of train() (train.py:40) when done",
+		},
+		"attribute of an object that a library's function has": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{inLibrary}},
+			[]string{
+				where, call,
+				"kept by local dataset.decoded_samples of _worker_loop() (dict, 10,512 entries, +461/min)",
+			},
+			"limit local dataset.decoded_samples of _worker_loop() (worker.py:302)",
 		},
 		"traceback": {
 			keeper.Search{Samples: 8, Paths: []keeper.Path{errors}},

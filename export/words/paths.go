@@ -36,6 +36,12 @@ func KeeperHead(p keeper.Path, width int) string {
 	if text = containerText(&p); utf8.RuneCountInString(text) <= width {
 		return text
 	}
+	if p.Root.IsCall() { // the function says where it is
+		p.Root.File = ""
+		if text = containerText(&p); utf8.RuneCountInString(text) <= width {
+			return text
+		}
+	}
 	about := strings.TrimPrefix(text, KeeperVariable(p))
 	room := width - utf8.RuneCountInString(about)
 	const least = 24 // characters of a variable

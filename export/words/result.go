@@ -410,6 +410,9 @@ func fastLines(s *summary.Summary) []string {
 	}
 	if len(pace) > room {
 		pace = Pace(s.Verdict)
+		if both := joined(rssText(s), line); len(both) <= room {
+			line = both
+		}
 	}
 	if len(line) > room {
 		line = limitText(s)

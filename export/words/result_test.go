@@ -180,6 +180,15 @@ func TestFillsUpSteps(t *testing.T) {
 	if !slices.Equal(got[:2], want) {
 		t.Errorf("%q", got)
 	}
+
+	s = withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{pathTo("cache", 8)}})
+	s.Keepers[0].Paths[0].Links[0].Limit = 20_000
+	s.Class, s.WhyCode, s.ToLimit = verdict.ClassFillsUp, verdict.ReasonBounded, nil
+	s.Fill = &summary.Fill{Of: verdict.BoundContainer, LeftBytes: 1 << 30, LevelBytes: 2 << 30, In: &in}
+	got = ResultOf(s, Place{Dir: "d"}).Block(LabelDoNext)
+	if want := "lower the limit of leaky_trainer.cache, if it takes too much when full"; got[0] != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // The first note is whole where all other blocks are full, too.

@@ -106,7 +106,7 @@ func nextLines(s *summary.Summary, place Place) []string {
 		case summary.StepIfLasting:
 			text = "If it lasts: " + text
 		case summary.StepAfterWarmup:
-			text = "nothing now; when it has levelled off: " + text
+			text = "to see whether it ends: " + text
 		case summary.StepOptional:
 			text = optionalText(s) + text
 		}

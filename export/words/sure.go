@@ -340,12 +340,10 @@ func slowingLines(v summary.Verdict) []string {
 		}
 	}
 
-	rest := "a leak below it shows only when it has levelled off"
-	if v.RateHigh != nil && *v.RateHigh > 0 {
-		leak := units.RoundedUp(*v.RateHigh/bytesPerMiB) + rateUnit(v)
-		rest = "a leak of up to " + leak + " below it is not excluded until it has levelled off"
+	return []string{
+		text + longerText(v, "; %s more show whether it ends"),
+		"a slow leak below it shows only when it has levelled off",
 	}
-	return []string{text + longerText(v, "; %s more show whether it ends"), rest}
 }
 
 // evidenceOf is the evidence of a verdict; nothing in folders of older versions.

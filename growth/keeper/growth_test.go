@@ -219,7 +219,9 @@ func TestJoinPaths(t *testing.T) {
 	value := Link{How: HowValue, Type: "PyCStructType", Entries: NoContainer}
 	key := Link{How: HowKey, Type: "PyCStructType", Entries: NoContainer}
 	item := Link{How: HowItem, Type: "list", Entries: 9, PerMinute: 30}
-	path := func(samples int, links ...Link) Path { return Path{Root: cache, Samples: samples, Links: links} }
+	path := func(samples int, links ...Link) Path {
+		return Path{Root: cache, Samples: samples, Links: links}
+	}
 	other := path(3, grows)
 	other.Root.Name = "other"
 
@@ -228,12 +230,12 @@ func TestJoinPaths(t *testing.T) {
 		samples []int
 		links   int // of the first
 	}{
-		"a container that grows":   {[]Path{path(6, grows, value), path(4, grows, key)}, []int{10}, 1},
-		"with a part of the way":   {[]Path{path(6, grows, value, item), path(4, grows, value)}, []int{10}, 2},
-		"another variable between": {[]Path{path(4, grows), other, path(3, grows)}, []int{7, 3}, 1},
-		"the joined one is larger": {[]Path{other, path(2, grows), path(2, grows)}, []int{4, 3}, 1},
-		"a container that stays":   {[]Path{path(6, still, value), path(4, still, key)}, []int{6, 4}, 2},
-		"any list of a dict":       {[]Path{path(6, still, item), path(4, still, item, value)}, []int{6, 4}, 2},
+		"one container":        {[]Path{path(6, grows, value), path(4, grows, key)}, []int{10}, 1},
+		"a part of the way":    {[]Path{path(6, grows, value, item), path(4, grows, value)}, []int{10}, 2},
+		"a variable between":   {[]Path{path(4, grows), other, path(3, grows)}, []int{7, 3}, 1},
+		"the joined is larger": {[]Path{other, path(2, grows), path(2, grows)}, []int{4, 3}, 1},
+		"it does not grow":     {[]Path{path(6, still, value), path(4, still, key)}, []int{6, 4}, 2},
+		"any list of a dict":   {[]Path{path(6, still, item), path(4, still, item, value)}, []int{6, 4}, 2},
 	} {
 		s := Search{Paths: c.paths}
 		s.joinPaths()

@@ -45,7 +45,8 @@ var (
 // known.
 func (s *Statics) Runtime() string { return s.runtime }
 
-// runtimeOfProgram returns the runtime that a process executes by its name; empty: none that is known.
+// runtimeOfProgram returns the runtime that a process executes by its name; empty: none that is
+// known.
 func runtimeOfProgram(p *process.Process) string {
 	return runtimesOfPrograms[path.Base(strings.TrimSuffix(p.Executable, " (deleted)"))]
 }

@@ -23,7 +23,7 @@ GO_BUILD_FLAGS := -trimpath -ldflags "-X main.version=$(VERSION) -X main.commit=
 # folder that keeps the programs which tests build.
 ROOT_GO = $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" \
 	"GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-	$(if $(TARGETS),"ALLOCSCOPE_TARGETS=$(TARGETS)")
+	$(if $(TARGETS),"TEST_TARGETS=$(TARGETS)")
 
 # What compiles for the other architecture.
 ifeq ($(shell uname -m),aarch64)

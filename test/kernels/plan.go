@@ -128,8 +128,8 @@ func planFor(s settings, expected expectation) (plan, error) {
 		return p, nil
 	}
 
-	p.Environment = append(p.Environment, "ALLOCSCOPE_TARGETS="+s.targets,
-		"ALLOCSCOPE_TESTDATA="+s.testdata)
+	p.Environment = append(p.Environment, "TEST_TARGETS="+s.targets,
+		"TEST_DATA="+s.testdata)
 	if expected.hasFUSE {
 		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
 	}

@@ -43,7 +43,7 @@ func must(t testing.TB, err error) {
 
 // Testdata is the variable that names the project's testdata folder, for tests that run outside of
 // the project. Unset: it is beside go.mod, above the folder of the test's package.
-const Testdata = "ALLOCSCOPE_TESTDATA"
+const Testdata = "TEST_DATA"
 
 // testdata is found at the start: a test may change its folder. The path of this file would not
 // do, as a program that is built with -trimpath does not know it.
@@ -66,7 +66,7 @@ func Source(name string) string { return filepath.Join(testdata, name) }
 // Kept is the variable that names a folder of built programs, for machines without a compiler and
 // for test programs that share them. Build finds them there and leaves new ones there, each beside
 // its Recipe. Unset: Build uses a temporary folder.
-const Kept = "ALLOCSCOPE_TARGETS"
+const Kept = "TEST_TARGETS"
 
 // Recipe is the file beside a program in the folder of Kept, by which a compiler of another
 // architecture can build it, too: the compiler and its arguments, as JSON.

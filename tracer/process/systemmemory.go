@@ -18,6 +18,10 @@ type SystemMemoryReader struct {
 	root        string // "/"; tests have another
 	hierarchies []hierarchy
 	inside      insideView
+
+	// of is the process that was read last, and membership the text of its /proc/PID/cgroup then.
+	of         *Process
+	membership []byte
 }
 
 // NewSystemMemoryReader finds the mounted cgroup hierarchies. Without any, it reads the machine's
@@ -34,10 +38,7 @@ func newSystemMemoryReader(root string) *SystemMemoryReader {
 // Read returns the memory available to a process. A value that cannot be read is Unknown. Where no
 // mount of ours shows the cgroup of the process, mounts of its own are read.
 func (r *SystemMemoryReader) Read(p *Process) growth.SystemMemory {
-	membership, err := p.read("cgroup")
-	if err != nil {
-		membership = nil
-	}
+	membership := r.membershipOf(p)
 	memory := r.readFor(membership)
 	if r.shows(membership) {
 		return memory
@@ -47,6 +48,24 @@ func (r *SystemMemoryReader) Read(p *Process) growth.SystemMemory {
 	memory.CgroupHidden = !r.inside.shown
 	r.inside.tightest().describe(&memory)
 	return memory
+}
+
+// membershipOf returns the text of /proc/PID/cgroup; nil: it cannot be read. A process that exits is
+// moved to the root of a hierarchy of version 1 after it has given its memory back: the earlier
+// membership counts then.
+func (r *SystemMemoryReader) membershipOf(p *Process) []byte {
+	membership, err := p.read("cgroup")
+	size, sizeErr := p.read("statm")
+	hasMemory := err == nil && sizeErr == nil && !strings.HasPrefix(string(size), "0 ")
+	if !hasMemory && r.of == p {
+		return r.membership
+	}
+	if err != nil {
+		return nil
+	}
+
+	r.of, r.membership = p, membership
+	return membership
 }
 
 // Close closes the files of the last process whose own mounts were read.

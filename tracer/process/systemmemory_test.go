@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -232,9 +233,10 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 	// ones.
 	var memory growth.SystemMemory
 	p := open(t, target.PID())
+	reader := NewSystemMemoryReader()
 	used := readAtRest(t, func() int64 {
 		return number(strings.TrimSpace(string(readFile(t, filepath.Join(folder, names.usage)))))
-	}, func() { memory = NewSystemMemoryReader().Read(p) })
+	}, func() { memory = reader.Read(p) })
 	if memory.CgroupLimit != limit || memory.CgroupUsed > used || memory.CgroupUsed < 3000*4096 {
 		t.Errorf("%+v; the kernel has charged %d of %d bytes", memory, used, limit)
 	}
@@ -245,6 +247,14 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 	total := kibibytes(parseFields(readFile(t, "/proc/meminfo")), "MemTotal")
 	if memory.Available <= 0 || memory.Available > total || memory.SwapFree < 0 {
 		t.Errorf("%+v of a machine with %d bytes", memory, total)
+	}
+
+	tracertest.NoError(t, syscall.Kill(target.PID(), syscall.SIGKILL))
+	for p.Alive() { // it is a zombie then
+		time.Sleep(time.Millisecond)
+	}
+	if memory := reader.Read(p); memory.CgroupLimit != limit {
+		t.Errorf("%+v once it has exited", memory)
 	}
 }
 

@@ -69,7 +69,7 @@ var factTexts = map[conclude.FactCode]factText{
 	},
 	conclude.FactWriteOnly: func(f conclude.Fact, _ summary.Verdict) string {
 		return fmt.Sprintf("what keeps it gains %s entries/min, has lost none in %s, "+
-			"and no code reads it or removes from it",
+			"and the program's own code only adds to it",
 			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
 	},
 	conclude.FactKept:      said("a variable keeps it"),

@@ -280,7 +280,7 @@ func Reason(v summary.Verdict) string {
 	case verdict.ReasonAppendOnly:
 		return "steady growth, kept by a container that gains entries and loses none"
 	case verdict.ReasonWriteOnly:
-		return "steady growth, kept by a container that no code reads or empties"
+		return "steady growth, kept by a container to which the program's own code only adds"
 	case verdict.ReasonFewRechecks:
 		if v.Streak == nil {
 			break

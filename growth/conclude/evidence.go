@@ -48,7 +48,7 @@ const (
 	FactFaster    FactCode = "faster"        // the second half rose Ratio times as fast
 	FactKeeper    FactCode = "keeper-grows"  // the container that keeps it gains PerMinute entries
 	FactAppended  FactCode = "append-only"   // the same, and it has lost none for Length seconds
-	FactWriteOnly FactCode = "write-only"    // the same, and no code reads it or removes from it
+	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing

@@ -65,7 +65,7 @@ const (
 	ReasonNoPlateau        Reason = "no-plateau"        // steady growth from the start
 	ReasonStacksAccumulate Reason = "stacks-accumulate" // steady growth, explained by stacks
 	ReasonAppendOnly       Reason = "append-only"       // their keeper gains entries, and loses none
-	ReasonWriteOnly        Reason = "write-only"        // and no code reads it
+	ReasonWriteOnly        Reason = "write-only"        // and the program's code only adds to it
 	ReasonFewRechecks      Reason = "few-rechecks"      // too few checks in a row found a leak
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
 	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory

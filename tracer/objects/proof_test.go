@@ -100,20 +100,25 @@ func TestSweepFor(t *testing.T) {
 	}
 }
 
+// proofOfHeld starts held_blocks.c, and lists its memory for a proof.
+func proofOfHeld(t *testing.T) (
+	target *tracertest.Target, names []string, suspects []Suspect, p *proof,
+) {
+	t.Helper()
+	target = tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
+	names, _, suspects = readSuspects(t, target.Await("kinds end"))
+	h := openHeap(t, target.PID())
+	tracertest.NoError(t, h.refresh())
+	p, err := h.newProof(newBudget(t.Context(), time.Minute))
+	tracertest.NoError(t, err)
+	return target, names, suspects, p
+}
+
 // TestSweepMoved moves all references to some blocks after the memory was listed, to a mapping that is
 // not in the list.
 func TestSweepMoved(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
-	names, _, suspects := readSuspects(t, target.Await("kinds end"))
-	h := openHeap(t, target.PID())
-	if err := h.refresh(); err != nil {
-		t.Fatal(err)
-	}
-	p, err := h.newProof(newBudget(t.Context(), time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, names, suspects, p := proofOfHeld(t)
 
 	target.Say("move")
 	target.Await("moved")
@@ -172,16 +177,7 @@ func TestSweepCycles(t *testing.T) {
 // TestStill changes the known references within a lost list: they are not as before.
 func TestStill(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
-	names, _, suspects := readSuspects(t, target.Await("kinds end"))
-	h := openHeap(t, target.PID())
-	if err := h.refresh(); err != nil {
-		t.Fatal(err)
-	}
-	p, err := h.newProof(newBudget(t.Context(), time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, names, suspects, p := proofOfHeld(t)
 
 	list := [][]uint64{suspects[slices.Index(names, "lost-list")].Objects}
 	if _, err := p.run(list, []int{0}, []int{0}); err != nil {

@@ -71,7 +71,8 @@ func TestKeptBy(t *testing.T) {
 		How: keeper.HowAttribute, Name: "decoded_samples", Type: "dict", Entries: 10_512, PerMinute: 461,
 	}
 	inLibrary.Links = []keeper.Link{
-		{How: keeper.HowVariable, Type: "Samples", Entries: -1}, decoded,
+		{How: keeper.HowVariable, Type: "Samples", Entries: -1},
+		decoded,
 		{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: -1},
 	}
 	errors := pathTo("errors", 8)

@@ -154,13 +154,15 @@ static void *live(void *seed)
 	return NULL;
 }
 
-/* Has as many threads at work at any time. */
+/* Has as many threads at work at any time. The first block of a thread may make an arena: pthread_create allocates. */
 static void *replace(void *seed)
 {
 	for (uint64_t n = (uint64_t)seed;; n += 1000) {
 		pthread_t thread;
 
+		pthread_rwlock_rdlock(&running);
 		check(!pthread_create(&thread, NULL, live, (void *)n), "pthread_create");
+		pthread_rwlock_unlock(&running);
 		check(!pthread_join(thread, NULL), "pthread_join");
 	}
 	return NULL;

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // Unknown marks a number that the kernel does not provide.
@@ -273,7 +274,7 @@ func (c *counters) Sample() (growth.Sample, error) {
 // Rollup reads PSS and private memory (USS) in bytes from /proc/PID/smaps_rollup. Reading it costs
 // about 5 ms for each resident GiB and holds the process's mmap lock for reading.
 func (c *counters) Rollup() (pss, private int64, err error) {
-	raw, err := c.readLocking("smaps_rollup", maxRollupBytes)
+	raw, err := c.readLockingAs(hostile.LongOfProcess, "smaps_rollup", maxRollupBytes)
 	if err != nil {
 		return Unknown, Unknown, err
 	}

@@ -66,6 +66,12 @@ const (
 // address space. The process can keep that locked for ever: the error wraps hostile.ErrStalled
 // then, now and from now on.
 func (f *procFiles) readLocking(name string, limit int) ([]byte, error) {
+	return f.readLockingAs(hostile.OfProcess, name, limit)
+}
+
+func (f *procFiles) readLockingAs(
+	as func(*os.File) *hostile.File, name string, limit int,
+) ([]byte, error) {
 	if err := f.Stalled(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -75,7 +81,7 @@ func (f *procFiles) readLocking(name string, limit int) ([]byte, error) {
 	}
 	defer file.Close()
 
-	raw, err := hostile.OfProcess(file).ReadAll(limit)
+	raw, err := as(file).ReadAll(limit)
 	if errors.Is(err, unix.ESRCH) {
 		err = os.ErrNotExist
 	}

@@ -2,6 +2,7 @@ package words
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -155,8 +156,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 
 	unknown := freeUnknownLine(s)
 	say(unknown != "" && s.MainCause() != nil, "%s", unknown) // else HOW SURE has it
-	heap := heapFailed(s)
-	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor %d", heap, place.sudo(), s.AskedPID())
+	notes = append(notes, heapNote(s, place)...)
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
 		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: "+
@@ -193,16 +193,26 @@ func treeNote(s *summary.Summary, place Place) []string {
 		units.Plural(others, "other process", "other processes"), units.Bytes(grown), binary, place.dir())}
 }
 
-// heapFailed is why source heap is not attached to the main process; empty: it is, or was not asked
-// for.
-func heapFailed(s *summary.Summary) string {
-	for _, source := range s.Sources {
-		isOwn := source.PID == 0 || source.PID == s.Process.PID
-		if source.Name == "heap" && isOwn && source.State == summary.SourceFailed {
-			return SourceReason(source)
-		}
+// heapNote is why source heap is not attached to the main process, or misses an allocator of it.
+func heapNote(s *summary.Summary, place Place) []string {
+	isHeap := func(of summary.Source) bool {
+		return of.Name == "heap" && (of.PID == 0 || of.PID == s.Process.PID)
 	}
-	return ""
+	i := slices.IndexFunc(s.Sources, isHeap)
+	if i < 0 {
+		return nil
+	}
+
+	source := s.Sources[i]
+	switch {
+	case source.State == summary.SourceAttached && source.Gap == growth.GapAllocator,
+		source.Reason == growth.SourceGo:
+		return []string{SourceReason(source)}
+	case source.State == summary.SourceFailed:
+		return []string{fmt.Sprintf("malloc was not traced (%s). Fix: %sdoctor %d",
+			SourceReason(source), place.sudo(), s.AskedPID())}
+	}
+	return nil
 }
 
 // budgetNote reports where the trace has slowed the job by more than its limit, or has too few

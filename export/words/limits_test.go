@@ -93,3 +93,31 @@ func TestLimits(t *testing.T) {
 		}
 	})
 }
+
+// TestHeapNote has what a reader is told of a heap that is not seen, or not all of it.
+func TestHeapNote(t *testing.T) {
+	of := func(state summary.SourceState, failure growth.SourceFailure, gap growth.SourceGap) summary.Source {
+		return summary.Source{Name: "heap", PID: 7, State: state, SourceFailure: failure, Gap: gap}
+	}
+	none := growth.SourceFailure{}
+	inGo := growth.SourceFailure{File: "/bin/p", Detail: growth.AllocatorGo}
+	for _, c := range []struct {
+		source summary.Source
+		want   string
+	}{
+		{of(summary.SourceAttached, none, ""), ""},
+		{of(summary.SourceAttached, inGo, growth.GapAllocator), goAllocator},
+		{of(summary.SourceFailed, growth.SourceFailure{Reason: growth.SourceGo}, ""), goAllocator},
+		{
+			of(summary.SourceFailed, growth.SourceFailure{Reason: growth.SourceNoAllocator}, ""),
+			"malloc was not traced (no malloc symbol in any of its files (a static, stripped " +
+				"program?)). Fix: allocscope doctor 7",
+		},
+		{of(summary.SourceOff, none, ""), ""},
+	} {
+		s := &summary.Summary{Process: summary.Process{PID: 7}, Sources: []summary.Source{c.source}}
+		if got := strings.Join(heapNote(s, Place{}), "; "); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.source, got, c.want)
+		}
+	}
+}

@@ -45,7 +45,7 @@ func (d *definitions) addOwnMalloc(file *definingFile) error {
 		}
 	}
 
-	if len(file.defined) > 0 {
+	if len(file.defined) > 0 || file.hidden != "" {
 		return nil
 	}
 	return file.findHidden()

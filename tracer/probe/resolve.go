@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
@@ -44,9 +45,8 @@ func (f FileSites) Functions() []string {
 // Reasons for which a process's allocator cannot be probed.
 var (
 	ErrNoAllocator = errors.New("no malloc symbol in any of its files (a static, stripped program?)")
-	ErrGo = errors.New(
-		"a Go program: Go has an allocator of its own (its own heap profile shows it: net/http/pprof)")
-	ErrManyNames = errors.New("its libraries claim too many symbols")
+	ErrGo          = errors.New("a Go program, whose allocator is not malloc")
+	ErrManyNames   = errors.New("its libraries claim too many symbols")
 	Err32Bit       = symbol.Err32Bit
 )
 
@@ -77,7 +77,7 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 
 	switch {
 	case found.has("malloc") && found.has("free"):
-	case found.isGo:
+	case slices.ContainsFunc(found.files, isGo):
 		return nil, ErrGo
 	default:
 		return nil, ErrNoAllocator
@@ -149,7 +149,6 @@ type definitions struct {
 	process   *process.Process
 	program   process.FileID
 	isStatic  bool
-	isGo      bool // the Go linker has made the program
 	files     []*definingFile
 	fileOf    map[string]int // index in files by function name
 	afterLibc bool           // the C library has been added
@@ -199,7 +198,9 @@ func (d *definitions) addFile(mapping process.Mapping) error {
 
 	file := &definingFile{mapping: mapping, opened: opened, image: image}
 	isProgram := mapping.File() == d.program
-	d.isGo = d.isGo || isProgram && image.IsGo()
+	if image.IsGo() {
+		file.hidden = growth.AllocatorGo
+	}
 	defer func() {
 		if !isProgram {
 			d.read += image.BytesRead()
@@ -318,6 +319,8 @@ func (d *definitions) addFirst(
 	isNew := func(f Function) bool { return !d.has(f.Name) }
 	d.add(file, filter(functions, isNew), symbols)
 }
+
+func isGo(f *definingFile) bool { return f.hidden == growth.AllocatorGo }
 
 func filter(functions []Function, isWanted func(Function) bool) (wanted []Function) {
 	for _, f := range functions {

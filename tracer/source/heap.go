@@ -98,6 +98,11 @@ func (h *Heap) find(maps []process.Mapping) []probe.FileSites {
 	if refusal != nil {
 		status.Reason, status.Code = insteadOf+refusal.Error(), growth.SourceProducer
 	}
+	isHiding := func(f probe.FileSites) bool { return f.Hidden != "" }
+	if i := slices.IndexFunc(functions, isHiding); i >= 0 && refusal == nil {
+		status.Gap, status.File = growth.GapAllocator, functions[i].Mapping.Path
+		status.Allocator = functions[i].Hidden
+	}
 	h.setStatus(status)
 	return functions
 }

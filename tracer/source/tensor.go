@@ -63,7 +63,7 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 	}
 
 	switch {
-	case errors.Is(err, probe.ErrNoAllocator):
+	case errors.Is(err, probe.ErrNoAllocator), errors.Is(err, probe.ErrGo):
 		s := failed("tensor", t.process, err)
 		s.Err = nil // it may be found yet
 		t.setStatus(s)

@@ -96,7 +96,9 @@ func TestLimits(t *testing.T) {
 
 // TestHeapNote has what a reader is told of a heap that is not seen, or not all of it.
 func TestHeapNote(t *testing.T) {
-	of := func(state summary.SourceState, failure growth.SourceFailure, gap growth.SourceGap) summary.Source {
+	of := func(
+		state string, failure growth.SourceFailure, gap growth.SourceGap,
+	) summary.Source {
 		return summary.Source{Name: "heap", PID: 7, State: state, SourceFailure: failure, Gap: gap}
 	}
 	none := growth.SourceFailure{}

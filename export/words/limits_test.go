@@ -94,7 +94,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestHeapNote has what a reader is told of a heap that is not seen, or not all of it.
+// TestHeapNote compares the notes on a heap that is not seen, or not all of it.
 func TestHeapNote(t *testing.T) {
 	of := func(
 		state string, failure growth.SourceFailure, gap growth.SourceGap,

@@ -108,7 +108,7 @@ func SourceReason(s summary.Source) string {
 	return string(s.Reason)
 }
 
-// goAllocator is why objects of Go code are not seen, and what shows them.
+// goAllocator says why objects of Go code are not seen, and which profile shows them.
 const goAllocator = "Go code does not use malloc: Go's own heap profile (net/http/pprof) shows its objects"
 
 // notMapped says that a process has not mapped the library of a source.

@@ -391,7 +391,7 @@ func checkPython(p *process.Process, maps []process.Mapping) []Result {
 	return nil
 }
 
-// goRemedy is what shows the objects of Go code.
+// goRemedy shows the objects of Go code.
 const goRemedy = "take the program's own heap profile: net/http/pprof"
 
 // hiddenAllocator is the result for a file whose allocator cannot be probed.

@@ -39,7 +39,7 @@ func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping
 }
 
 // otherFiles returns the mapped code that is not in the search order: libraries in other namespaces
-// of the dynamic linker (dlmopen), and those of another loader.
+// of the dynamic linker (dlmopen), and libraries of another loader.
 func otherFiles(maps, order []process.Mapping) (others []process.Mapping) {
 	seen := make(map[process.FileID]bool)
 	for _, m := range order {

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// addOthers adds the functions of files that are not in the search order. The process can do without
-// what they define: files that cannot be read are ignored.
+// addOthers adds the functions of files that are not in the search order. Files that cannot be read
+// are ignored.
 func (d *definitions) addOthers(files []process.Mapping) {
 	d.afterLibc = true
 	for _, mapping := range files {

@@ -104,8 +104,8 @@ const (
 	maxScanMappings = 256
 )
 
-// SetMappings tells where the mappings of the process begin, in address order, so that one scan
-// walks few of them.
+// SetMappings sets the mappings of the process, in address order, so that one scan walks few of
+// them.
 func (m *Pagemap) SetMappings(maps []Mapping) {
 	m.cuts = m.cuts[:0]
 	for i := maxScanMappings; i < len(maps); i += maxScanMappings {

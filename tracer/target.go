@@ -39,6 +39,7 @@ type target struct {
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
 
+	tid     int            // the thread by which the kernel knows the process, for its probes
 	image   process.Image  // the program when it was first read
 	parent  int            // the parent's PID then
 	stop    chan struct{}  // closed to stop the target's goroutines

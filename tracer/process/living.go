@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -23,7 +24,9 @@ type livingThread struct {
 	// its PID is used again. The descriptor keeps its number.
 	dir *os.File
 	// mainDir is the directory of the main thread; nil: it is dir.
-	mainDir   atomic.Pointer[os.File]
+	mainDir atomic.Pointer[os.File]
+	// tid is the thread of dir; 0: the main thread.
+	tid       atomic.Int64
 	following sync.Mutex // held while dir changes
 }
 
@@ -71,7 +74,17 @@ func (l *livingThread) follow(pid, tid int) bool {
 		}
 		l.mainDir.Store(os.NewFile(uintptr(own), l.dir.Name()))
 	}
-	return unix.Dup3(int(thread.Fd()), int(l.dir.Fd()), unix.O_CLOEXEC) == nil
+	if unix.Dup3(int(thread.Fd()), int(l.dir.Fd()), unix.O_CLOEXEC) != nil {
+		return false
+	}
+	l.tid.Store(int64(tid))
+	return true
+}
+
+// TID returns a thread of the process that lives: the main thread, unless that has ended.
+func (p *Process) TID() int {
+	p.living(p.PID)
+	return cmp.Or(int(p.tid.Load()), p.PID)
 }
 
 func (l *livingThread) close() error {

@@ -81,6 +81,9 @@ func Load(config Config) (*Kernel, error) {
 		return nil, fmt.Errorf("load BPF programs: "+
 			"Linux %s is too old (allocscope needs Linux 5.15 or newer)", release)
 	}
+	if err := ownLimits().check(); err != nil {
+		return nil, fmt.Errorf("load BPF programs: %w", err)
+	}
 	if config.Mode != probe.Automatic {
 		return load(config, config.Mode)
 	}

@@ -100,7 +100,7 @@ type ProcessSample struct {
 	Sample
 }
 
-// A Condition is what a process is like beside its memory. The zero value runs.
+// A Condition describes a process beside its memory. The zero value runs.
 type Condition struct {
 	Halt Halt
 	// Remaining is the number of threads that live once the main thread has ended; 0: it lives.

@@ -123,13 +123,13 @@ static void execute(void)
 	die("cannot execute\n");
 }
 
-static void *obey(void *moved);
+static void *execute_orders(void *moved);
 
 static void move(void)
 {
 	pthread_t thread;
 
-	if (pthread_create(&thread, NULL, obey, "moved"))
+	if (pthread_create(&thread, NULL, execute_orders, "moved"))
 		die("no thread\n");
 	pthread_exit(NULL);
 }
@@ -177,7 +177,7 @@ static void read_line(char *line, long size)
 }
 
 /* Executes orders. The order "move" is done when the next thread says so here. */
-static void *obey(void *moved)
+static void *execute_orders(void *moved)
 {
 	char line[512];
 
@@ -195,5 +195,5 @@ int main(void)
 {
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* touched memory counts by pages */
 	say("ready\n");
-	obey(NULL);
+	execute_orders(NULL);
 }

@@ -215,7 +215,7 @@ func (f *follower) noticeThread(t *target) {
 	}
 	if tid := t.process.TID(); tid != t.tid {
 		t.tid = tid
-		f.session.probing.reattach(t)
+		t.reattach(f.session.probing)
 	}
 }
 

@@ -255,24 +255,6 @@ func (p *probing) openIn(t *target) {
 	_ = t.sources.GPU.FollowBlocks(p.blockInterval != 0)
 }
 
-// reattach attaches the probes in a target again. The BPF programs forget the calls whose return they
-// have missed meanwhile.
-func (p *probing) reattach(t *target) {
-	p.reading.Lock()
-	defer p.reading.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	t.sources.Reattach()
-	if p.blockInterval != 0 {
-		_ = t.sources.GPU.FollowBlocks(false) // its status has the error
-		_ = t.sources.GPU.FollowBlocks(true)
-	}
-	if p.schedule.IsOpen() {
-		_ = p.nextEpoch()
-	}
-}
-
 // forget deletes the tracker's data on a target. The kernel has no objects of it any more.
 func (p *probing) forget(t *target) {
 	p.mu.Lock()

@@ -76,6 +76,24 @@ func (t *target) err() error {
 // program.
 func (t *target) isAlive() bool { return t.err() == nil && t.process.Alive() }
 
+// reattach attaches the probes again. The BPF programs forget the calls whose return they have missed
+// meanwhile.
+func (t *target) reattach(p *probing) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	t.sources.Reattach()
+	if p.blockInterval != 0 {
+		_ = t.sources.GPU.FollowBlocks(false) // its status has the error
+		_ = t.sources.GPU.FollowBlocks(true)
+	}
+	if p.schedule.IsOpen() {
+		_ = p.nextEpoch() // else their returns count for the calls that come next
+	}
+}
+
 // noticeExecution ends the target if the BPF programs have seen an execve. Its event may still be
 // in the ring buffer, or lost.
 func (t *target) noticeExecution() {

@@ -151,7 +151,7 @@ type Summary struct {
 	Text ResultText `json:"text"`
 }
 
-// A Condition is what the process was like during the trace, beside its memory.
+// A Condition describes the process during the trace, beside its memory.
 type Condition struct {
 	// Halt is why it did not run when it was sampled last: growth.HaltStopped or growth.HaltFrozen;
 	// absent: it ran.

@@ -209,7 +209,8 @@ func conditionNotes(c *summary.Condition) (notes []string) {
 		notes = append(notes, note)
 	}
 	if n := c.RemainingThreads; n > 0 {
-		notes = append(notes, "its main thread has ended; "+units.Plural(int(n), "thread lives", "threads live"))
+		live := units.Plural(int(n), "thread lives", "threads live")
+		notes = append(notes, "its main thread has ended; "+live)
 	}
 	return notes
 }

@@ -87,7 +87,7 @@ var overrides = []override{
 	{"few checks", requireStreak},
 	{"write only", findWriteOnly},
 	{"lost", proveLeak},
-	{"halted", doubtHalted},
+	{"halted", undecideHalted},
 	{"other process", nameOther},
 	{"has ended", endForecast},
 }
@@ -232,8 +232,8 @@ func requireStreak(v *Verdict, f Findings) {
 // not grow.
 const maxHaltedShare = 0.5
 
-// doubtHalted takes back that a process does not grow, where it could not: it hardly ran.
-func doubtHalted(v *Verdict, f Findings) {
+// undecideHalted takes back that a process does not grow, where it could not: it hardly ran.
+func undecideHalted(v *Verdict, f Findings) {
 	if f.Halted <= maxHaltedShare {
 		return
 	}

@@ -173,7 +173,7 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 const singlePrefix = "single_"
 
 // addSingle adds a copy of each program of uprobes for probe.Single. A program that is not used is
-// not loaded. An array of programs belongs to those of one way to attach.
+// not loaded. One array of programs serves one way to attach.
 func addSingle(spec *ebpf.CollectionSpec) {
 	const array = "no_programs"
 	spec.Maps[singlePrefix+array] = spec.Maps[array].Copy()

@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// What a trace of one process takes at least.
+// Needs of a trace of one process, at least.
 const (
 	// minOpenFiles are the maps, programs, links and files in /proc; filesPerCPU are perf events.
 	minOpenFiles, filesPerCPU = 124, 2

@@ -9,8 +9,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Condition returns what the process is like beside its memory, by its state and its cgroups. It is
-// the zero value where they cannot be read.
+// Condition returns the condition of the process by its state and its cgroups; the zero value where
+// they cannot be read.
 func (p *Process) Condition() growth.Condition {
 	status, err := p.Status()
 	if err != nil {

@@ -56,7 +56,8 @@ func (l *livingThread) living(pid int) *os.File {
 
 // follow has dir lead to a thread of the process, if it lives.
 func (l *livingThread) follow(pid, tid int) bool {
-	thread, err := os.OpenFile(filepath.Join("/proc", strconv.Itoa(tid)), unix.O_PATH|unix.O_DIRECTORY, 0)
+	folder := filepath.Join("/proc", strconv.Itoa(tid))
+	thread, err := os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return false
 	}

@@ -104,7 +104,7 @@ func mustReadLiving(t *testing.T, p *Process, began Stat) {
 	}
 }
 
-// TestCondition compares with what was done to a process.
+// TestCondition stops a process, and has it go on.
 func TestCondition(t *testing.T) {
 	p := startEcho(t, exec.Command("cat"))
 	if c := p.Condition(); c != (growth.Condition{}) {

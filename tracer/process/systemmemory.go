@@ -31,7 +31,8 @@ func NewSystemMemoryReader() *SystemMemoryReader { return newSystemMemoryReader(
 func newSystemMemoryReader(root string) *SystemMemoryReader {
 	raw, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo")) // without it there are none
 	return &SystemMemoryReader{
-		root: root, hierarchies: parseMounts(raw, memoryController), inside: insideView{openFile: hostile.Open},
+		root: root, hierarchies: parseMounts(raw, memoryController),
+		inside: insideView{openFile: hostile.Open},
 	}
 }
 
@@ -88,7 +89,8 @@ func (r *SystemMemoryReader) shows(membership []byte) bool {
 // files; empty: none does.
 func accounting(membership []byte) (files memoryFiles, path string) {
 	for _, files = range []memoryFiles{memoryFilesV1, memoryFilesV2} {
-		if path = (hierarchy{memoryFiles: files, controller: memoryController}).membership(membership); path != "" {
+		h := hierarchy{memoryFiles: files, controller: memoryController}
+		if path = h.membership(membership); path != "" {
 			break
 		}
 	}

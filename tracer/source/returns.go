@@ -30,7 +30,7 @@ func follow(k *kernel.Kernel, p *process.Process, files []probe.FileSites) (foll
 	return followedFiles{files, unsafe}, nil
 }
 
-// maxAttaches bounds how often probes are attached anew since the thread has ended by which the
+// maxAttaches bounds how often probes are attached again since the thread has ended by which the
 // kernel knows the process.
 const maxAttaches = 8
 

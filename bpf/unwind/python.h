@@ -8,8 +8,8 @@
 
 #include "unwind/code.h"
 
-/* Interpreters and thread states that are searched. A process has fewer threads: each maps its stack
- * and a guard page, and vm.max_map_count is 65530. */
+/* Interpreters and thread states that are searched. A process has fewer threads: each maps its
+ * stack and a guard page, and vm.max_map_count is 65530. */
 #define MAX_THREADS 65536
 #define THREADS_AT_ONCE 256
 #define MAX_STATES 4 /* thread states per thread */

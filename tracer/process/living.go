@@ -88,7 +88,7 @@ func (p *Process) TID() int {
 	return cmp.Or(int(p.tid.Load()), p.PID)
 }
 
-func (l *livingThread) close() error {
+func (l *livingThread) closeFolders() error {
 	if l.dir == nil {
 		return nil
 	}

@@ -171,7 +171,7 @@ func (p *Process) Refresh() error {
 // Close releases the descriptors. The process itself goes on.
 func (p *Process) Close() error {
 	errs := []error{p.closePidfd()}
-	errs = append(errs, p.livingThread.close())
+	errs = append(errs, p.closeFolders())
 
 	p.heldMu.Lock()
 	defer p.heldMu.Unlock()

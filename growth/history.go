@@ -25,6 +25,8 @@ type ProcessHistory struct {
 	First, Last time.Duration
 	// End is when its PID was found to run another program; 0: it was not.
 	End time.Duration
+	// Stopped and Frozen are how long it was halted, to a sample.
+	Stopped, Frozen time.Duration
 
 	pss, private int64 // latest reading
 	peakRSS      int64
@@ -91,16 +93,27 @@ func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 		if ok {
 			t.End = now
 		}
-		t = &ProcessHistory{First: now, pss: Unknown, private: Unknown}
+		t = &ProcessHistory{First: now, Last: now, pss: Unknown, private: Unknown}
 		h.Processes = append(h.Processes, t)
 	}
 
 	if t.Traced && !member.Traced { // it has just ended; it stays a traced process
 		member.Traced, member.From, member.Headroom = true, t.From, t.Headroom
 	}
+	t.addHalt(member.Condition.Halt, now-t.Last)
 	t.Member, t.Last = member, now
 
 	return t
+}
+
+// addHalt adds the time since the last sample, where the process is halted.
+func (t *ProcessHistory) addHalt(halt Halt, since time.Duration) {
+	switch halt {
+	case HaltStopped:
+		t.Stopped += since
+	case HaltFrozen:
+		t.Frozen += since
+	}
 }
 
 // KeepsLast reports whether the history keeps its last sample when the next one comes.

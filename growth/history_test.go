@@ -120,6 +120,19 @@ func TestHistoryAdd(t *testing.T) {
 	})
 }
 
+func TestHistoryHalts(t *testing.T) {
+	var h History
+	for second, halt := range []Halt{HaltFrozen, HaltFrozen, "", HaltStopped, HaltStopped, HaltFrozen} {
+		m := seen(second, map[int]Sample{1: unread(10)}, nil)
+		m.Members[0].Condition.Halt = halt
+		h.Add(m)
+	}
+	p := h.Processes[0]
+	if p.Stopped != 2*time.Second || p.Frozen != 2*time.Second || p.Condition.Halt != HaltFrozen {
+		t.Errorf("stopped %v, frozen %v, at the end %q", p.Stopped, p.Frozen, p.Condition.Halt)
+	}
+}
+
 func TestHistoryMain(t *testing.T) {
 	t.Run("not what runs after the trainer", func(t *testing.T) {
 		var h History

@@ -76,6 +76,7 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 	addBreakdown(s, result)
 	s.Losses, s.MarksDropped = losses, r.marks.Dropped()
 	s.Stopped = r.session.IsStopped(s.Process.PID)
+	s.Condition = summary.ConditionOf(main.History)
 
 	s.GPUMemory = gpuSummaries(t, result.All)
 	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {

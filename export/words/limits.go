@@ -159,6 +159,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 	notes = append(notes, heapNote(s, place)...)
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
 		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
+	notes = append(notes, conditionNotes(s.Condition)...)
 	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: "+
 		"what WHERE names may be free again in a moment; trace longer")
 	for _, note := range s.Notes {
@@ -178,6 +179,39 @@ func noteLines(s *summary.Summary, place Place) []string {
 		say(s.GPUInCharge() == nil, "GPU memory: %s", Headline(g.Verdict))
 	}
 
+	return notes
+}
+
+// conditionNotes say that the process did not run all the time, and that its main thread has ended.
+func conditionNotes(c *summary.Condition) (notes []string) {
+	if c == nil {
+		return nil
+	}
+
+	for _, h := range []struct {
+		halt    growth.Halt
+		seconds float64
+		text    string
+	}{
+		{growth.HaltFrozen, c.FrozenS, "frozen by its cgroup (docker pause?)"},
+		{growth.HaltStopped, c.StoppedS, "stopped by a signal or a debugger"},
+	} {
+		if h.seconds == 0 && c.Halt != h.halt {
+			continue
+		}
+		note := "the process was " + h.text
+		if h.seconds > 0 {
+			note += " for " + clockText(h.seconds)
+		}
+		if note += " of the trace, and cannot grow meanwhile"; c.Halt == h.halt {
+			note += "; it still is"
+		}
+		notes = append(notes, note)
+	}
+	if n := c.RemainingThreads; n > 0 {
+		live := units.Plural(int(n), "thread lives", "threads live")
+		notes = append(notes, "its main thread has ended; "+live)
+	}
 	return notes
 }
 

@@ -33,6 +33,30 @@ func TestRowsNote(t *testing.T) {
 	}
 }
 
+func TestConditionNotes(t *testing.T) {
+	for name, c := range map[string]struct {
+		condition *summary.Condition
+		want      []string
+	}{
+		"ran": {},
+		"thawed": {&summary.Condition{FrozenS: 7}, []string{
+			"the process was frozen by its cgroup (docker pause?) for 7s of the trace, " +
+				"and cannot grow meanwhile",
+		}},
+		"is stopped": {&summary.Condition{Halt: growth.HaltStopped, StoppedS: 15}, []string{
+			"the process was stopped by a signal or a debugger for 15s of the trace, " +
+				"and cannot grow meanwhile; it still is",
+		}},
+		"main thread": {&summary.Condition{RemainingThreads: 2}, []string{
+			"its main thread has ended; 2 threads live",
+		}},
+	} {
+		if got := conditionNotes(c.condition); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // limitedSummary has every limit, except of GPU memory.
 func limitedSummary() *summary.Summary {
 	s := &summary.Summary{

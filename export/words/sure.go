@@ -452,6 +452,8 @@ func noDataText(v summary.Verdict) string {
 			rateUnit(v) + " are all possible"
 	case v.WhyCode == verdict.ReasonTooNoisy:
 		text = "memory swings too much to tell growth from noise"
+	case v.WhyCode == verdict.ReasonHalted:
+		text = Reason(v)
 	case v.Segment == nil || *v.Segment <= 0:
 	case v.WhyCode == verdict.ReasonPlateauTooYoung && slices.ContainsFunc(v.Phases, isWarmup):
 		text = "too short: it has grown until " + lengthText(*v.Segment, v.InSteps()) + " before the end"

@@ -297,6 +297,8 @@ func Reason(v summary.Verdict) string {
 		return "workers that are not traced grow"
 	case verdict.ReasonOutside:
 		return "memory grows that no process holds"
+	case verdict.ReasonHalted:
+		return "it did not run for most of the time"
 	case verdict.ReasonLost:
 		return "nothing in the process refers to what grows"
 	case verdict.ReasonBounded:

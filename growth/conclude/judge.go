@@ -48,7 +48,7 @@ func (t *Trace) AddChecks(p *Process) {
 	elapsed := t.lastElapsed().Seconds()
 
 	t.Checks.AddTo(&p.Findings, elapsed)
-	p.Findings.HasEnded = t.HasEnded
+	p.Findings.HasEnded, p.Findings.Halted = t.HasEnded, p.haltedShare()
 	t.addKept(p)
 	p.Findings.Lost = t.lostOf(p)
 	p.Decide()
@@ -60,6 +60,16 @@ func (t *Trace) AddChecks(p *Process) {
 		decided.Verdict = verdict.Decide(p.GPU.Verdict, found)
 		p.GPU = &decided
 	}
+}
+
+// haltedShare is the share of the time, since the process was seen first, in which it was stopped or
+// frozen.
+func (p Process) haltedShare() float64 {
+	h := p.History
+	if h == nil || h.Last <= h.First {
+		return 0
+	}
+	return float64(h.Stopped+h.Frozen) / float64(h.Last-h.First)
 }
 
 // fasterFactor is how many times as fast as the main process another one must grow to be worse with

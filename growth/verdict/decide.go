@@ -37,6 +37,8 @@ type Findings struct {
 	Other *OtherGrowth
 	// Lost are objects of the growth that nothing refers to; nil: none are proven to be.
 	Lost *Lost
+	// Halted is the share of the time, 0 to 1, in which the process was stopped or frozen.
+	Halted float64
 	// HasEnded: the process has ended, so that it meets no limit any more.
 	HasEnded bool
 }
@@ -85,6 +87,7 @@ var overrides = []override{
 	{"few checks", requireStreak},
 	{"write only", findWriteOnly},
 	{"lost", proveLeak},
+	{"halted", undecideHalted},
 	{"other process", nameOther},
 	{"has ended", endForecast},
 }
@@ -223,6 +226,21 @@ func requireStreak(v *Verdict, f Findings) {
 		v.Reason, v.Streak = ReasonFewRechecks, f.Streak
 	}
 	v.Longer = max(v.Longer, f.UntilEnough)
+}
+
+// maxHaltedShare is the share of the time in which a process may be halted for a verdict that it does
+// not grow.
+const maxHaltedShare = 0.5
+
+// undecideHalted takes back that a process does not grow, where it could not: it hardly ran.
+func undecideHalted(v *Verdict, f Findings) {
+	if f.Halted <= maxHaltedShare {
+		return
+	}
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
+		v.Class, v.Reason = ClassTooShort, ReasonHalted
+	}
 }
 
 // nameOther names a process that grows, where the traced one has only started it: the wrong one is

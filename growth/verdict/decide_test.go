@@ -159,6 +159,13 @@ func TestDecide(t *testing.T) {
 			{ClassPlateau, lost(1), ClassPlateau, none},
 			{ClassSaturating, lost(1), ClassSaturating, none},
 		}},
+		{"halted", []decision{
+			{ClassPlateau, Findings{Halted: 0.51}, ClassTooShort, ReasonHalted},
+			{ClassTooShort, Findings{Halted: 1}, ClassTooShort, ReasonHalted},
+			{ClassPlateau, Findings{Halted: 0.5}, ClassPlateau, none},
+			{ClassGrowing, Findings{Halted: 1}, ClassGrowing, none},
+			{ClassSaturating, Findings{Halted: 1}, ClassSaturating, none},
+		}},
 		{"other process", []decision{
 			{ClassPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
 			{ClassSpikyPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
@@ -178,7 +185,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 13 {
+	if len(overrides) != 14 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }

@@ -75,6 +75,7 @@ const (
 	ReasonOutside          Reason = "outside-processes" // memory grows that no process holds
 	ReasonLost             Reason = "lost"              // nothing refers to the growth
 	ReasonBounded          Reason = "bounded"           // Verdict.Fill: it ends by itself
+	ReasonHalted           Reason = "halted"            // it did not run for most of the time
 )
 
 // A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where

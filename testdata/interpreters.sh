@@ -2,7 +2,7 @@
 # Prints the Python interpreters that the tests trace, a line for each: its name, a tab, and the command that runs it, or
 # "missing: " and the reason why it cannot be had.
 #
-# They are the system's, the ones of pyenv (3.8 to 3.14), and the ones of other Debian releases,
+# They are the system's, the ones of pyenv (3.8 to 3.15), and the ones of other Debian releases,
 # which debootstrap unpacks into folders of their own, once, all at a time, from the mirror that the
 # system's apt uses: about a minute and 300 MB each. Their signatures are checked. Nothing is
 # installed.
@@ -13,10 +13,10 @@
 set -eu
 
 SUITES="bullseye trixie forky"
-OF_SUITES="3.9 3.13 3.14" # their minor versions
-VERSIONS='3\.(8|9|1[0-4])'
+OF_SUITES="3.9 3.13 3.14 3.15" # their minor versions
+VERSIONS='3\.(8|9|1[0-5])'
 # Packages that a suite has beside python3.
-UNUSUAL="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent"
+MORE="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent forky:python3.15"
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/interpreters
 SYSTEM=/usr/bin/python3
 PATH=$PATH:/usr/sbin:/sbin # of debootstrap and chroot
@@ -35,9 +35,11 @@ missing() { # NAME REASON
 
 # The packages of suite $1 beside python3, each after a comma.
 more() {
-	case $UNUSUAL in
-	"$1":*) echo ",${UNUSUAL#*:}" ;;
-	esac
+	for of_suite in $MORE; do
+		case $of_suite in
+		"$1":*) echo ",${of_suite#*:}" ;;
+		esac
+	done
 }
 
 # Whether folder $2 has suite $1 with all packages.
@@ -151,7 +153,10 @@ lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
 jobs=
 for suite in $SUITES; do
-	provide "$suite" "debian-$suite" "$SYSTEM" >"$lines/$suite" &
+	{
+		provide "$suite" "debian-$suite" "$SYSTEM"
+		[ "$suite" != forky ] || provide forky debian-forky-3.15 /usr/bin/python3.15
+	} >"$lines/$suite" &
 	jobs="$jobs $!"
 done
 for job in $jobs; do

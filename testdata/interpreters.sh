@@ -10,6 +10,9 @@
 # With the argument "minors" pyenv's are only of minor versions that neither the system nor
 # Debian has. With the argument "unusual" it prints others instead: debug builds, PyPy, and the ones
 # that build-interpreters.sh has built.
+#
+# Where ALLOCSCOPE_ROOT is the folder of a system, it prints the Pythons of that one alone: debian-NAME-3.15 for
+# /usr/bin/python3.15, and debug-NAME-3.15 for python3.15d, which is unusual.
 set -eu
 
 SUITES="bullseye trixie forky"
@@ -140,6 +143,24 @@ built() {
 	done
 }
 
+# Prints the Pythons in folder $1: the debug builds, if $2 is "unusual".
+in_folder() {
+	of=debian-$(basename "$1")
+	programs=$1/usr/bin/python3.*[0-9]
+	if [ "$2" = unusual ]; then
+		of=debug-$(basename "$1")
+		programs=$1/usr/bin/python3.*[0-9]d
+	fi
+	for program in $programs; do
+		version=${program##*/python}
+		[ ! -x "$program" ] || found "$of-${version%d}" "$(command -v chroot) $1 /usr/bin/${program##*/}"
+	done
+}
+
+if [ -n "${ALLOCSCOPE_ROOT:-}" ]; then
+	in_folder "$ALLOCSCOPE_ROOT" "${1:-}"
+	exit
+fi
 use_proxy
 if [ "${1:-}" = unusual ]; then
 	provide trixie debug-3.13 /usr/bin/python3.13d

@@ -18,8 +18,10 @@ func TestNewest(t *testing.T) {
 	}{
 		{"plain", StatsPlain, [3]byte{}, [3]int64{0, plain, 2 * plain}, true},
 		{
-			"rings", StatsRings, [3]byte{10, 0, 2},
-			[3]int64{10*ring + 16, int64(rings[1]) + 16, int64(rings[2]) + 2*ring + 16}, true,
+			"rings", StatsRings,
+			[3]byte{10, 0, 2},
+			[3]int64{10*ring + 16, int64(rings[1]) + 16, int64(rings[2]) + 2*ring + 16},
+			true,
 		},
 		{"index beyond the young ring", StatsRings, [3]byte{11, 0, 0}, [3]int64{}, false},
 		{"index beyond an old ring", StatsRings, [3]byte{0, 0, 3}, [3]int64{}, false},

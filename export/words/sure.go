@@ -265,7 +265,7 @@ func limitationText(l summary.Limitation) string {
 	case summary.LimitedNoHeap:
 		return "malloc was not traced, so that no line of the heap is known"
 	case summary.LimitedPython:
-		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.14 would help"
+		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.15 would help"
 	case summary.LimitedThreads:
 		return sharePercent(l.Share) + " of the stacks lack Python frames" + inParentheses(l.Cause.String())
 	case summary.LimitedBursts:

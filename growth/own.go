@@ -16,10 +16,18 @@ const ByFramePointer = "[by frame pointer]"
 
 // IsOwnNative reports whether the frame is native code of the program itself: of its executable, or
 // of a library that no distribution, environment or package manager has installed. An interpreter
-// is not the program's own, nor are templates of C++ and Rust libraries in it.
+// is not the program's own, nor are templates of C++ and Rust libraries in it. Generated code is,
+// if it has a name that is not the runtime's.
 func (f *Frame) IsOwnNative() bool {
-	return !f.Python && f.Module != nil && IsOwnModule(f.Module.Path) &&
-		!libraryTemplate.MatchString(f.Function)
+	switch {
+	case f.Python || f.Module == nil || libraryTemplate.MatchString(f.Function):
+		return false
+	case f.Module.Path != ModuleAnonymous:
+		return IsOwnModule(f.Module.Path)
+	case f.File != "":
+		return strings.HasPrefix(f.File, "/") && IsOwnModule(f.File)
+	}
+	return f.HasName() && !runtimeFunction.MatchString(f.Function)
 }
 
 var (
@@ -29,6 +37,15 @@ var (
 		`/usr/(local/)?lib(32|64|x32)?/|-linux-(gnu|musl)[^/]*/|^/opt/(rocm|nvidia|intel|amd|aws)[^/]*/|/(site|dist)-packages/|/lib/python[0-9][^/]*/|` +
 		`/[^/]*(conda|mamba|miniforge|pyenv)[^/]*/|/(\.rustup|\.nvm|linuxbrew)/|` +
 		`/torchinductor_[^/]*/|/\.triton/`)
+	// packageFolder matches folders of packages for the source files of other languages.
+	packageFolder = regexp.MustCompile(`/(node_modules|gems|\.julia)/`)
+	// runtimeFunction matches names of generated code that is the runtime's own: of V8, of the JVM
+	// and its class library, of .NET, and of C that generates code for itself.
+	runtimeFunction = regexp.MustCompile(`^(Builtin|BytecodeHandler|Stub|Handler|RegExp|wasm):|` +
+		`^(StubRoutines|[\w ]*[Ii]nterpreter\b|[vi]table stub|call_stub|flush_icache_stub)|` +
+		`Stub(s|Routines)?( \(\d+\))?$|[Bb]lob\b|` +
+		`^([\w.$\[\]]+ )?(java|javax|jdk|sun|com\.sun|kotlin|scala|groovy\.lang)\.|` +
+		`\[(System|Microsoft)\.[\w.]*\]|^\[`)
 	sharedLibrary = regexp.MustCompile(`\.so(\.[0-9.]*)?( \(deleted\))?$`)
 	interpreter   = regexp.MustCompile(`^(python|pypy|perl|ruby|node|nodejs|java|php|php-fpm|lua|` +
 		`luajit|bash|dash|sh|zsh|R|Rscript|julia|beam\.smp|deno|bun|mono|dotnet|guile|tclsh)` +
@@ -41,7 +58,7 @@ var (
 // executable is, wherever it is installed.
 func IsOwnModule(file string) bool {
 	if !sharedLibrary.MatchString(file) && strings.HasPrefix(file, "/") {
-		return !IsInterpreter(file)
+		return !IsInterpreter(file) && !packageFolder.MatchString(file)
 	}
 	return !installedModule.MatchString(file)
 }

@@ -23,8 +23,12 @@ func IsOwnNative(frame string) bool {
 	return ok && f.HasName() && f.IsOwnNative() && !growth.IsAllocationWrapper(f.Function)
 }
 
-// nativeFrame reads a frame of native code without a source line: "grow (/app/libx.so)".
+// nativeFrame reads a frame of native code without a source line: "grow (/app/libx.so)", or of
+// generated code: "put ([anonymous])".
 func nativeFrame(frame string) (f growth.Frame, ok bool) {
+	if name, isGenerated := strings.CutSuffix(frame, " ("+growth.ModuleAnonymous+")"); isGenerated {
+		return growth.Frame{Function: name, Module: &growth.Module{Path: growth.ModuleAnonymous}}, true
+	}
 	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
 	if !ok || profile.FrameWithLine.MatchString(frame) {
 		return growth.Frame{}, false

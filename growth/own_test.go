@@ -27,11 +27,32 @@ func TestIsOwnNative(t *testing.T) {
 		"/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64.so": false,
 		"/tmp/torchinductor_u/ab/cabc.so":                               false,
 		"[vdso]":                                                        false,
-		"[anonymous]":                                                   false,
 	} {
 		f := Frame{Function: "grow", Module: &Module{Path: file}}
 		if got := f.IsOwnNative(); got != want {
 			t.Errorf("%s: %v", file, got)
+		}
+	}
+
+	for _, f := range []Frame{
+		{Function: "put"}, {Function: "com.example.Cache.put"}, {Function: "Leak.openStream"},
+		{Function: "void com.example.Cache::put(java.lang.Object)"},
+		{Function: "keep", File: "/srv/app/server.js", StartLine: 3},
+		{Function: "[anonymous]+0x7f00"}, // no name, no code of anybody's
+	} {
+		f.Module = &Module{Path: ModuleAnonymous}
+		if own := f.HasName(); f.IsOwnNative() != own {
+			t.Errorf("generated code %q: own %v", f.Function, !own)
+		}
+	}
+	for _, f := range []Frame{
+		{Function: "BytecodeHandler:Star0"}, {Function: "Interpreter"}, {Function: "StubRoutines (1)"},
+		{Function: "java.util.ArrayList.add"}, {Function: "int java.lang.String::hashCode()"},
+		{Function: "alloc", File: "node:buffer"},
+		{Function: "next", File: "/srv/app/node_modules/express/lib/router/index.js"},
+	} {
+		if f.Module = (&Module{Path: ModuleAnonymous}); f.IsOwnNative() {
+			t.Errorf("%q of the runtime or a package is own code", f.Function)
 		}
 	}
 

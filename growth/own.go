@@ -66,6 +66,55 @@ func IsOwnModule(file string) bool {
 // IsInterpreter reports whether an executable runs programs of another language.
 func IsInterpreter(file string) bool { return interpreter.MatchString(path.Base(file)) }
 
+// A Runtime runs programs of a language whose frames are not read from its memory. They have names
+// only if the runtime lists its generated code.
+type Runtime string
+
+// The runtimes.
+const (
+	RuntimeNode   Runtime = "node"
+	RuntimeDeno   Runtime = "deno"
+	RuntimeJava   Runtime = "java"
+	RuntimeDotnet Runtime = "dotnet"
+	RuntimeErlang Runtime = "erlang"
+	RuntimeJulia  Runtime = "julia"
+	RuntimeLua    Runtime = "lua"
+	RuntimePerl   Runtime = "perl"
+	RuntimePHP    Runtime = "php"
+	RuntimeR      Runtime = "r"
+	RuntimeRuby   Runtime = "ruby"
+)
+
+// runtimeFiles are the programs and libraries of the runtimes, without folders.
+var runtimeFiles = map[Runtime]*regexp.Regexp{
+	RuntimeNode:   runtimeFile(`node|nodejs|libnode\.so`),
+	RuntimeDeno:   runtimeFile(`deno`),
+	RuntimeJava:   runtimeFile(`libjvm\.so`),
+	RuntimeDotnet: runtimeFile(`libcoreclr\.so`),
+	RuntimeErlang: runtimeFile(`beam\.smp`),
+	RuntimeJulia:  runtimeFile(`libjulia(-internal|-codegen)?\.so`),
+	RuntimeLua:    runtimeFile(`lua|luajit|liblua[-0-9.]*\.so|libluajit[-0-9.]*\.so`),
+	RuntimePerl:   runtimeFile(`perl|libperl\.so`),
+	RuntimePHP:    runtimeFile(`php|php-fpm|php-cgi|libphp[0-9.]*\.so`),
+	RuntimeR:      runtimeFile(`libR\.so`),
+	RuntimeRuby:   runtimeFile(`ruby|libruby[-0-9.]*\.so`),
+}
+
+// runtimeFile matches file names, with a version behind them.
+func runtimeFile(names string) *regexp.Regexp {
+	return regexp.MustCompile(`^(` + names + `)[-0-9.]*( \(deleted\))?$`)
+}
+
+// RuntimeOf is the runtime that a file of native code belongs to; empty: none.
+func RuntimeOf(file string) Runtime {
+	for runtime, files := range runtimeFiles {
+		if files.MatchString(path.Base(file)) {
+			return runtime
+		}
+	}
+	return ""
+}
+
 // wrapperName matches functions that do little but allocate, by the last part of their names:
 // zmalloc_usable, Perl_safesysmalloc, _PyObject_Malloc, g_strdup. The constructors of strings and
 // buffers are some: _sdsnewlen. Go's runtime has its own.

@@ -70,6 +70,28 @@ func (c *Suspect) UserFrame() (chain []string, at int) {
 	return chain, -1
 }
 
+// UnnamedLanguage is the runtime that the stacks of a suspect lead through, if they have none of the
+// user's functions; empty: they have one, or lead through none. isListed: other generated code of
+// the runtime has names.
+func (c *Suspect) UnnamedLanguage() (runtime growth.Runtime, isListed bool) {
+	chain, at := c.UserFrame()
+	if at >= 0 {
+		return "", false
+	}
+	for _, frame := range chain {
+		f, isNative := nativeFrame(frame)
+		switch {
+		case !isNative:
+			isListed = isListed || strings.Contains(frame, " (node:")
+		case f.Module.Path == growth.ModuleAnonymous:
+			isListed = isListed || f.HasName()
+		case runtime == "":
+			runtime = growth.RuntimeOf(f.Module.Path)
+		}
+	}
+	return runtime, isListed
+}
+
 // OwnNative is the program's own native function nearest to the allocation site, among the frames
 // within one of Python; empty: there is none.
 func OwnNative(inner []string) string {

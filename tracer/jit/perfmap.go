@@ -114,8 +114,10 @@ var (
 		`((?:file://)?/.*|node:[^ ]*|[^ ]*):(\d+):(\d+)$`)
 	// nameOfPython is what CPython writes of a trampoline (Python/perf_trampoline.c).
 	nameOfPython = regexp.MustCompile(`^py::(.*):([^:]*)$`)
-	// nameOfJava is a method by the agent perf-map-agent: Lcom/example/Cache;::put.
-	nameOfJava = regexp.MustCompile(`^L([\w/$]+);::([^ (]+)`)
+	// nameOfJava is a method by a JVM (int com.example.Cache.size()), and agentName by the agent
+	// perf-map-agent (Lcom/example/Cache;::size).
+	nameOfJava = regexp.MustCompile(`^[\w.$\[\]]+ ((?:[\w$]+\.)+[\w$<>]+)\([^()]*\)$`)
+	agentName  = regexp.MustCompile(`^L([\w/$]+);::([^ (]+)`)
 )
 
 // parseName takes apart the name that a runtime has given to its code.
@@ -132,6 +134,9 @@ func parseName(name string) Function {
 		return Function{Name: m[1], File: m[2], IsTrampoline: true}
 	}
 	if m := nameOfJava.FindStringSubmatch(name); m != nil {
+		return Function{Name: m[1]}
+	}
+	if m := agentName.FindStringSubmatch(name); m != nil {
 		return Function{Name: strings.ReplaceAll(m[1], "/", ".") + "." + m[2]}
 	}
 	return Function{Name: name}

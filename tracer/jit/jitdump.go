@@ -35,6 +35,10 @@ type dump struct {
 	source map[uint64]source   // by address, of code that is loaded next
 }
 
+func newDump() *dump {
+	return &dump{byCode: make(map[uint64]function), source: make(map[uint64]source)}
+}
+
 var dumpName = regexp.MustCompile(`^jit-[0-9]+\.dump$`)
 
 // isDump reports whether a mapping is the mark by which a runtime tells of its jitdump.
@@ -44,7 +48,7 @@ func isDump(m process.Mapping) bool { return m.IsFile() && dumpName.MatchString(
 func (n *Names) checkDump(m process.Mapping) {
 	d := n.dumps[m.File()]
 	if d == nil && len(n.dumps) < maxDumps {
-		d = &dump{byCode: make(map[uint64]function), source: make(map[uint64]source)}
+		d = newDump()
 		n.dumps[m.File()] = d
 	}
 	if d == nil || d.failed {
@@ -56,7 +60,10 @@ func (n *Names) checkDump(m process.Mapping) {
 		return
 	}
 	defer file.Close()
+	n.readDump(d, file)
+}
 
+func (n *Names) readDump(d *dump, file *hostile.File) {
 	since := n.checks
 	if d.offset == 0 {
 		since = 0
@@ -120,7 +127,9 @@ func (n *Names) record(d *dump, id uint32, body []byte, since int) {
 			return
 		}
 		at := word(16)
-		f := function{start: at, end: at + word(24), name: name, source: d.source[at], check: n.checks, since: since}
+		f := function{
+			start: at, end: at + word(24), name: name, source: d.source[at], check: n.checks, since: since,
+		}
 		delete(d.source, at)
 		n.add(f)
 		if len(d.byCode) < maxFunctions {

@@ -55,6 +55,10 @@ func (n *Names) checkPerfMap() {
 		return
 	}
 	defer file.Close()
+	n.readPerfMap(file)
+}
+
+func (n *Names) readPerfMap(file *hostile.File) {
 	since := n.listing.resume(file, n.checks)
 	n.readPieces(file, &n.listing, func(piece []byte) (used int) {
 		end := bytes.LastIndexByte(piece, '\n') + 1 // the runtime may be writing the rest

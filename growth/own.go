@@ -102,7 +102,7 @@ var runtimeFiles = map[Runtime]*regexp.Regexp{
 
 // runtimeFile matches file names, with a version behind them.
 func runtimeFile(names string) *regexp.Regexp {
-	return regexp.MustCompile(`^(` + names + `)[-0-9.]*( \(deleted\))?$`)
+	return regexp.MustCompile(`^(` + names + `)[-0-9.]*((beta|rc)[0-9]*)?( \(deleted\))?$`)
 }
 
 // RuntimeOf is the runtime that a file of native code belongs to; empty: none.

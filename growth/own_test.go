@@ -111,17 +111,31 @@ func TestHasName(t *testing.T) {
 
 func TestRuntimeOf(t *testing.T) {
 	for file, want := range map[string]Runtime{
-		"/usr/bin/node": RuntimeNode, "/usr/lib/x86_64-linux-gnu/libnode.so.108": RuntimeNode,
-		"/home/u/.nvm/versions/node/v20.1.0/bin/node (deleted)": RuntimeNode, "/usr/bin/deno": RuntimeDeno,
-		"/usr/lib/jvm/java-17/lib/server/libjvm.so": RuntimeJava, "/usr/share/dotnet/libcoreclr.so": RuntimeDotnet,
-		"/usr/lib/erlang/erts-13.1/bin/beam.smp": RuntimeErlang, "/opt/julia/lib/libjulia-internal.so.1.10": RuntimeJulia,
-		"/usr/bin/lua5.4": RuntimeLua, "/usr/bin/luajit-2.1.0-beta3": RuntimeLua,
-		"/usr/lib/libluajit-5.1.so.2": RuntimeLua, "/usr/bin/perl": RuntimePerl, "/usr/bin/perl5.36.0": RuntimePerl,
-		"/usr/lib/x86_64-linux-gnu/libperl.so.5.36": RuntimePerl, "/usr/bin/php8.2": RuntimePHP,
-		"/usr/sbin/php-fpm8.2": RuntimePHP, "/usr/lib/apache2/modules/libphp8.2.so": RuntimePHP,
-		"/usr/lib/R/lib/libR.so": RuntimeR, "/usr/lib/libruby-3.1.so.3.1.2": RuntimeRuby, "/usr/bin/ruby3.1": RuntimeRuby,
-		"/usr/bin/python3.11": "", "/usr/bin/node_exporter": "", "/usr/lib/libluatexbase.so": "",
-		"/usr/bin/java": "", "/srv/perl-daemon": "",
+		"/usr/bin/node": RuntimeNode,
+		"/usr/lib/x86_64-linux-gnu/libnode.so.108":              RuntimeNode,
+		"/home/u/.nvm/versions/node/v20.1.0/bin/node (deleted)": RuntimeNode,
+		"/usr/bin/deno": RuntimeDeno,
+		"/usr/lib/jvm/java-17/lib/server/libjvm.so": RuntimeJava,
+		"/usr/share/dotnet/libcoreclr.so":           RuntimeDotnet,
+		"/usr/lib/erlang/erts-13.1/bin/beam.smp":    RuntimeErlang,
+		"/opt/julia/lib/libjulia-internal.so.1.10":  RuntimeJulia,
+		"/usr/bin/lua5.4":                           RuntimeLua,
+		"/usr/bin/luajit-2.1.0-beta3":               RuntimeLua,
+		"/usr/lib/libluajit-5.1.so.2":               RuntimeLua,
+		"/usr/bin/perl":                             RuntimePerl,
+		"/usr/bin/perl5.36.0":                       RuntimePerl,
+		"/usr/lib/x86_64-linux-gnu/libperl.so.5.36": RuntimePerl,
+		"/usr/bin/php8.2":                           RuntimePHP,
+		"/usr/sbin/php-fpm8.2":                      RuntimePHP,
+		"/usr/lib/apache2/modules/libphp8.2.so":     RuntimePHP,
+		"/usr/lib/R/lib/libR.so":                    RuntimeR,
+		"/usr/lib/libruby-3.1.so.3.1.2":             RuntimeRuby,
+		"/usr/bin/ruby3.1":                          RuntimeRuby,
+		"/usr/bin/python3.11":                       "",
+		"/usr/bin/node_exporter":                    "",
+		"/usr/lib/libluatexbase.so":                 "",
+		"/usr/bin/java":                             "", // libjvm.so runs it
+		"/srv/perl-daemon":                          "",
 	} {
 		if got := RuntimeOf(file); got != want {
 			t.Errorf("%s: %q, want %q", file, got, want)

@@ -1,8 +1,10 @@
-/* Generates code that calls malloc, and lists it in a perf map, as a runtime with a JIT compiler does. Between two
- * generated functions it calls a function of this file that has no unwind information and keeps a frame pointer, as
- * the built-in functions of V8 do. It prints "ready", and executes one order a line:
+/* Generates code that calls malloc, and lists it in a perf map, as a runtime with a JIT compiler
+ * does. Between two generated functions it calls a function of this file that has no unwind
+ * information and keeps a frame pointer, as the built-in functions of V8 do. It prints "ready", and
+ * executes one order a line:
  *
- *     call N      N times, allocates SIZE bytes by main > call_generated > outer > built_in > inner > malloc
+ *     call N      N times, allocates SIZE bytes: main > call_generated > outer > built_in >
+ *                 inner > malloc
  *     list A,B    lists the outer function by the name A, and the inner one by B
  */
 #define _GNU_SOURCE
@@ -29,7 +31,8 @@ static const uint8_t code[] = {
 };
 
 __asm__(".text\n.globl built_in\n.type built_in, @function\nbuilt_in:\n"
-	"push %rbp\nmov %rsp, %rbp\nmov %rdi, %rax\nmov %rsi, %rdi\nmov %rdx, %rsi\nmov %rcx, %rdx\n"
+	"push %rbp\nmov %rsp, %rbp\nmov %rdi, %rax\n"
+	"mov %rsi, %rdi\nmov %rdx, %rsi\nmov %rcx, %rdx\n"
 	"call *%rax\npop %rbp\nret\n.size built_in, . - built_in\n");
 #else
 static const uint32_t code[] = {
@@ -73,17 +76,18 @@ static void list(const char *outer, const char *inner)
 {
 	FILE *map = fopen(path, "a");
 
-	fprintf(map, "%llx %zx %s\n%llx %zx %s\n", (unsigned long long)(uintptr_t)address(0), sizeof(code), outer,
-		(unsigned long long)(uintptr_t)address(1), sizeof(code), inner);
+	fprintf(map, "%jx %zx %s\n", (uintmax_t)(uintptr_t)address(0), sizeof(code), outer);
+	fprintf(map, "%jx %zx %s\n", (uintmax_t)(uintptr_t)address(1), sizeof(code), inner);
 	fclose(map);
 }
 
 int main(void)
 {
 	char line[256], outer[64], inner[64];
+	const int all = PROT_READ | PROT_WRITE | PROT_EXEC;
 	unsigned n;
 
-	memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memory = mmap(NULL, 4096, all, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return 1;
 	for (size_t slot = 0; slot < 2; slot++)

@@ -42,7 +42,7 @@ type LimitationCode string
 // The limitations.
 const (
 	LimitedNoHeap  LimitationCode = "no-heap"          // malloc was not traced
-	LimitedRuntime LimitationCode = "language-frames"  // the user's functions in Runtime have no names
+	LimitedRuntime LimitationCode = "language-frames"  // functions in Runtime lack names
 	LimitedPython  LimitationCode = "no-python"        // stacks have no Python frames
 	LimitedThreads LimitationCode = "python-frames"    // Share of the stacks lack Python frames
 	LimitedStacks  LimitationCode = "truncated-stacks" // Share of the stacks
@@ -52,7 +52,8 @@ const (
 
 // LimitationCodes are all of them.
 var LimitationCodes = []LimitationCode{
-	LimitedNoHeap, LimitedRuntime, LimitedPython, LimitedThreads, LimitedStacks, LimitedBursts, LimitedCensus,
+	LimitedNoHeap, LimitedRuntime, LimitedPython, LimitedThreads, LimitedStacks, LimitedBursts,
+	LimitedCensus,
 }
 
 const (
@@ -143,7 +144,8 @@ func limitationsOf(s *Summary) (all []Limitation) {
 	return all
 }
 
-// unnamedLanguage is the runtime of a language whose functions have no names where most memory grows.
+// unnamedLanguage is the runtime of a language whose functions have no names where most memory
+// grows.
 func unnamedLanguage(s *Summary) (l Limitation, ok bool) {
 	if len(s.Suspects) == 0 {
 		return l, false

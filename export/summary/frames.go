@@ -27,7 +27,8 @@ func IsOwnNative(frame string) bool {
 // generated code: "put ([anonymous])".
 func nativeFrame(frame string) (f growth.Frame, ok bool) {
 	if name, isGenerated := strings.CutSuffix(frame, " ("+growth.ModuleAnonymous+")"); isGenerated {
-		return growth.Frame{Function: name, Module: &growth.Module{Path: growth.ModuleAnonymous}}, true
+		module := &growth.Module{Path: growth.ModuleAnonymous}
+		return growth.Frame{Function: name, Module: module}, true
 	}
 	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
 	if !ok || profile.FrameWithLine.MatchString(frame) {

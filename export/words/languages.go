@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A language is what shows the functions of a runtime's language.
+// A language is the language of a runtime, and the ways to show its functions.
 type language struct {
 	name, remedy string
 	// more shows the functions that have no name although the runtime lists others.
@@ -20,12 +20,12 @@ type language struct {
 var languages = map[growth.Runtime]language{
 	growth.RuntimeNode: {
 		"JavaScript", "node --perf-basic-prof shows them",
-		"node --interpreted-frames-native-stack --no-turbo-inlining",
+		"--interpreted-frames-native-stack --no-turbo-inlining",
 	},
 	growth.RuntimeDeno: {"JavaScript", "deno --v8-flags=--perf-basic-prof shows them", ""},
 	growth.RuntimeJava: {
 		"Java", "-XX:+PreserveFramePointer, then jcmd %d Compiler.perfmap",
-		"jcmd %d Compiler.perfmap again, once they are compiled",
+		"jcmd %d Compiler.perfmap again, once compiled",
 	},
 	growth.RuntimeDotnet: {".NET", "DOTNET_PerfMapEnabled=1 in its environment shows them", ""},
 	growth.RuntimeErlang: {"Erlang", "erl +JPperf true shows them", ""},
@@ -42,7 +42,7 @@ func languageText(l summary.Limitation, pid int) string {
 	language := languages[l.Runtime]
 	text := "no names of " + language.name + ": " + language.remedy
 	if l.IsListed && language.more != "" {
-		text = "some " + language.name + " has no names: " + language.more
+		text = "more names of " + language.name + ": " + language.more
 	}
 	return strings.ReplaceAll(text, "%d", strconv.Itoa(pid))
 }

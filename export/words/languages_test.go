@@ -12,7 +12,9 @@ func TestLanguageText(t *testing.T) {
 	const pid = 4194304 // the kernel's largest
 	for runtime := range languages {
 		for _, isListed := range []bool{false, true} {
-			l := summary.Limitation{Code: summary.LimitedRuntime, Runtime: runtime, IsListed: isListed}
+			l := summary.Limitation{
+				Code: summary.LimitedRuntime, Runtime: runtime, IsListed: isListed,
+			}
 			text := "limited: " + limitationText(l, pid)
 			if len(text) > ResultWidth-labelWidth {
 				t.Errorf("%d columns: %s", len(text), text)
@@ -26,7 +28,7 @@ func TestLanguageText(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	java.IsListed = true
-	want = "some Java has no names: jcmd 7 Compiler.perfmap again, once they are compiled"
+	want = "more names of Java: jcmd 7 Compiler.perfmap again, once compiled"
 	if got := limitationText(java, 7); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -35,14 +37,15 @@ func TestLanguageText(t *testing.T) {
 // TestAllocatorNote: the remedy is whole in one line of NOTE.
 func TestAllocatorNote(t *testing.T) {
 	for _, name := range []string{"tcmalloc", "mimalloc", "jemalloc"} {
-		note := allocatorNote(summary.Allocator{PID: 7, Name: name, File: "libx.so", Limit: growth.HeapUnchecked})
+		note := allocatorNote(summary.Allocator{Name: name, Limit: growth.HeapUnchecked})
 		if len(note) > ResultWidth-labelWidth {
 			t.Errorf("%d columns: %s", len(note), note)
 		}
 	}
 	want := "malloc is libx.so: bursts leave free memory and fragmentation open. " +
 		"Fix: --overhead off (a slower job)"
-	if got := allocatorNote(summary.Allocator{File: "libx.so", Limit: growth.HeapFreeUnmeasured}); got != want {
+	unmeasured := summary.Allocator{File: "libx.so", Limit: growth.HeapFreeUnmeasured}
+	if got := allocatorNote(unmeasured); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

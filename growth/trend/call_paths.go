@@ -48,8 +48,8 @@ func rankOf(f *growth.Frame) codeRank {
 }
 
 // A functionIdentity is equal for frames of different stacks that are the same function. place is
-// the source file of Python and of generated code, and the module of native code. Functions of one name in one file differ
-// by their first line.
+// the source file of Python and of generated code, and the module of native code. Functions of one
+// name in one file differ by their first line.
 type functionIdentity struct {
 	function, place string
 	startLine       int

@@ -41,15 +41,16 @@ func newDump() *dump {
 
 var dumpName = regexp.MustCompile(`^jit-[0-9]+\.dump$`)
 
-// isDump reports whether a mapping is the mark by which a runtime tells of its jitdump.
+// isDump reports whether a mapping is the mark by which a runtime shows its jitdump.
 func isDump(m process.Mapping) bool { return m.IsFile() && dumpName.MatchString(path.Base(m.Path)) }
 
 // checkDump reads the records that a jitdump has more than before.
 func (n *Names) checkDump(m process.Mapping) {
-	d := n.dumps[m.File()]
+	id := m.File()
+	d := n.dumps[id]
 	if d == nil && len(n.dumps) < maxDumps {
 		d = newDump()
-		n.dumps[m.File()] = d
+		n.dumps[id] = d
 	}
 	if d == nil || d.failed {
 		return
@@ -90,6 +91,7 @@ func (n *Names) readRecords(d *dump, file *hostile.File, since int) (isMore bool
 	for len(piece) >= recordBytes {
 		id, size := binary.LittleEndian.Uint32(piece), binary.LittleEndian.Uint32(piece[4:])
 		isWhole := int(size) <= len(piece)
+
 		if size < recordBytes {
 			d.failed = true
 			return false
@@ -114,6 +116,7 @@ func (n *Names) record(d *dump, id uint32, body []byte, since int) {
 		if len(d.source) >= maxFunctions {
 			return
 		}
+
 		entry := body[debugBytes:]
 		if name, ok := text(entry[entryBytes:]); ok {
 			number := binary.LittleEndian.Uint32(entry[8:])
@@ -126,10 +129,13 @@ func (n *Names) record(d *dump, id uint32, body []byte, since int) {
 		if !ok {
 			return
 		}
+
 		at := word(16)
 		f := function{
-			start: at, end: at + word(24), name: name, source: d.source[at], check: n.checks, since: since,
+			start: at, end: at + word(24), name: name, source: d.source[at],
+			check: n.checks, since: since,
 		}
+
 		delete(d.source, at)
 		n.add(f)
 		if len(d.byCode) < maxFunctions {
@@ -141,6 +147,7 @@ func (n *Names) record(d *dump, id uint32, body []byte, since int) {
 		if !ok || f.start != word(16) {
 			return
 		}
+
 		f.start, f.end, f.check, f.since = word(24), word(24)+word(32), n.checks, since
 		d.byCode[word(40)] = f
 		n.add(f)

@@ -91,8 +91,8 @@ func New(p *process.Process) *Names {
 	}
 }
 
-// Check reads what the runtime has listed since the last call, once a second at most. It returns how
-// often it has looked. maps are the executable mappings.
+// Check reads the functions that the runtime has listed since the last call, once a second at most.
+// It returns how often it has looked. maps are the executable mappings.
 func (n *Names) Check(maps []process.Mapping) int {
 	now := time.Now()
 	if now.Before(n.next) || !slices.ContainsFunc(maps, isGenerated) || !n.limiter.Allowed(now) {
@@ -132,6 +132,7 @@ func (n *Names) add(f function) {
 	if f.end <= f.start || f.name == "" || n.isFull() {
 		return
 	}
+
 	n.functions = append(n.functions, f)
 	n.isSorted = false
 	n.text += len(f.name)
@@ -142,8 +143,12 @@ func (n *Names) sort() {
 	if n.isSorted {
 		return
 	}
+
 	n.isSorted = true
-	slices.SortStableFunc(n.functions, func(a, b function) int { return cmp.Compare(a.start, b.start) })
+	slices.SortStableFunc(n.functions, func(a, b function) int {
+		return cmp.Compare(a.start, b.start)
+	})
+
 	n.functions = slices.CompactFunc(n.functions, func(a, b function) bool {
 		return a.start == b.start && a.end == b.end && a.name == b.name
 	})
@@ -160,8 +165,11 @@ func (n *Names) sort() {
 // if the address had no function then, or may have had two: memory is used again for other code.
 func (n *Names) Find(address uint64, check int) (found Function, ok bool) {
 	n.sort()
+
 	var known, later *function
-	i := sort.Search(len(n.functions), func(i int) bool { return n.functions[i].start > address })
+	i := sort.Search(len(n.functions),
+		func(i int) bool { return n.functions[i].start > address })
+
 	for seen := 0; i > 0 && n.ends[i-1] > address; seen++ {
 		i--
 		f := &n.functions[i]

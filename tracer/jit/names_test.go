@@ -92,7 +92,7 @@ func open(t *testing.T, path string, content []byte) *hostile.File {
 	return file
 }
 
-// TestReadPerfMap reads a file that grows, is written anew, and has lines of all kinds.
+// TestReadPerfMap reads a file that grows, is written again, and has lines of all kinds.
 func TestReadPerfMap(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perf-1.map")
 	n := newNames()

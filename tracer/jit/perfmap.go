@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
-// A listing is how far a file has been read. A runtime appends to its file, or writes it anew.
+// A listing is how far a file has been read. A runtime appends to its file, or writes it again.
 type listing struct {
 	device, inode uint64
 	offset        int64
@@ -23,8 +23,8 @@ const lastBytes = 64
 // chunkBytes is read at once.
 const chunkBytes = 1 << 20
 
-// resume finds where to go on in a file, which has grown or is another one. since is for what is
-// read now.
+// resume finds where to go on in a file, which has grown or is another one. since is for the
+// functions that are read now.
 func (l *listing) resume(f *hostile.File, check int) (since int) {
 	if l.device == f.Device && l.inode == f.Inode && l.offset > 0 && f.Size() >= l.offset {
 		before := make([]byte, len(l.last))
@@ -33,6 +33,7 @@ func (l *listing) resume(f *hostile.File, check int) (since int) {
 			return check
 		}
 	}
+
 	*l = listing{device: f.Device, inode: f.Inode}
 	return 0
 }
@@ -55,6 +56,7 @@ func (n *Names) checkPerfMap() {
 		return
 	}
 	defer file.Close()
+
 	n.readPerfMap(file)
 }
 
@@ -86,6 +88,7 @@ func (n *Names) readPieces(file *hostile.File, l *listing, use func(piece []byte
 		if used == 0 {
 			return
 		}
+
 		n.read += int64(used)
 		l.advance(buffer[:used])
 	}
@@ -98,15 +101,17 @@ func parseLine(text []byte) (f function, ok bool) {
 	if !ok {
 		return f, false
 	}
+
 	first, err := strconv.ParseUint(strings.TrimPrefix(start, "0x"), 16, 64)
 	length, err2 := strconv.ParseUint(strings.TrimPrefix(size, "0x"), 16, 64)
 	if err != nil || err2 != nil {
 		return f, false
 	}
+
 	return function{start: first, end: first + length, name: printable(name)}, true
 }
 
-// printable is a name that a runtime has given, without what a terminal must not get.
+// printable is a name that a runtime has given, of characters that a terminal may get.
 func printable(name string) string {
 	return strings.Clone(growth.Truncate(growth.Printable(strings.TrimSpace(name)), maxNameBytes))
 }
@@ -134,9 +139,11 @@ func parseName(name string) Function {
 		}
 		return f
 	}
+
 	if m := nameOfPython.FindStringSubmatch(name); m != nil {
 		return Function{Name: m[1], File: m[2], IsTrampoline: true}
 	}
+
 	if m := nameOfJava.FindStringSubmatch(name); m != nil {
 		return Function{Name: m[1]}
 	}

@@ -37,7 +37,8 @@ func (p *Process) PerfMapFile() (*PerfMapFile, error) {
 	stat, err := p.Stat()
 	root := p.HoldRoot()
 	if err != nil || !isKnown || root == "" {
-		return nil, fmt.Errorf("find the perf map of pid %d: %w", p.PID, errors.Join(err, ErrPermission))
+		err = errors.Join(err, ErrPermission)
+		return nil, fmt.Errorf("find the perf map of pid %d: %w", p.PID, err)
 	}
 
 	inner := strconv.Itoa(p.PID)

@@ -23,8 +23,11 @@ func TestPerfMapFile(t *testing.T) {
 		prepare func()
 		isOwn   bool
 	}{
-		"own":            {func() { must(os.WriteFile(path, []byte("1 2 f\n"), 0o600)) }, true},
-		"another user's": {func() { must(os.WriteFile(path, nil, 0o600)); must(os.Chown(path, other, other)) }, false},
+		"own": {func() { must(os.WriteFile(path, []byte("1 2 f\n"), 0o600)) }, true},
+		"another user's": {func() {
+			must(os.WriteFile(path, nil, 0o600))
+			must(os.Chown(path, other, other))
+		}, false},
 		"older than the process": {func() {
 			must(os.WriteFile(path, nil, 0o600))
 			must(os.Chtimes(path, time.Time{}, time.Now().Add(-24*time.Hour)))

@@ -166,7 +166,8 @@ func noteLines(s *summary.Summary, place Place) []string {
 		isHidden := note.Code == summary.NoteLimitHidden && s.Class.Grows()
 		isUnnamed := note.Code == summary.NoteAllocator && s.Overhead.InBursts() && grows(s) &&
 			s.MainCause() == nil
-		say(isHidden || isUnnamed, "%s", Note(note))
+		say(isHidden, "%s", Note(note))
+		say(isUnnamed, "%s", allocatorNote(note.Allocator))
 	}
 	say(s.RSS.PeakBytes != nil, "%s", PeakText(s.RSS))
 	notes = append(notes, groupNotes(s)...)

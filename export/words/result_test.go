@@ -302,7 +302,9 @@ func TestFacts(t *testing.T) {
 		}
 	}
 	for _, code := range summary.LimitationCodes {
-		if limitationText(summary.Limitation{Code: code, Share: 0.5, Count: 2}) == "" {
+		if limitationText(summary.Limitation{
+			Code: code, Share: 0.5, Count: 2, Runtime: growth.RuntimeRuby,
+		}, 1) == "" {
 			t.Errorf("%s has no words", code)
 		}
 	}

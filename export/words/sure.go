@@ -254,16 +254,18 @@ func limitsLine(s *summary.Summary) string {
 		if isHeapLimit := l.Code != summary.LimitedNoHeap; !grows(s) && isHeapLimit {
 			continue // nothing is to be named
 		}
-		texts = append(texts, limitationText(l))
+		texts = append(texts, limitationText(l, s.Process.PID))
 	}
 	return packed("limited: ", texts)
 }
 
-// limitationText is a gap in the data, with its remedy.
-func limitationText(l summary.Limitation) string {
+// limitationText is a gap in the data, with its remedy for the process with a PID.
+func limitationText(l summary.Limitation, pid int) string {
 	switch l.Code {
 	case summary.LimitedNoHeap:
 		return "malloc was not traced, so that no line of the heap is known"
+	case summary.LimitedRuntime:
+		return languageText(l, pid)
 	case summary.LimitedPython:
 		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.15 would help"
 	case summary.LimitedThreads:

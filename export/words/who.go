@@ -344,6 +344,8 @@ func libraryFrame(frame string) string {
 	}
 	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
 	switch {
+	case !ok && summary.HasName(strings.TrimSuffix(frame, generatedMark)):
+		return strings.TrimSuffix(frame, generatedMark)
 	case !ok:
 		return frame
 	case !summary.HasName(frame): // its address is worth no room

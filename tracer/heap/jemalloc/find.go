@@ -15,8 +15,9 @@ const (
 	maxLeafElements = 256 // extents that are followed in each
 )
 
-// A leaf has at least minExtents extents that agree with their elements, and of all its extents at
-// least the share minAgreeing: a thread may have changed some while they were read. Other memory
+// A leaf has at least minExtents active extents that agree with their elements, and of all of these
+// at least the share minAgreeing: a thread may have been changing some while they were read. The
+// elements of inactive extents have the size class and the slab bit of an earlier time. Other memory
 // has pointers to structures that look like an extent_t by chance, one at a time.
 const (
 	minExtents  = 2
@@ -82,7 +83,7 @@ func findTree(
 			}
 
 			tried[leaf] = true
-			index, ok, err := indexOf(memory, writable, leaf)
+			index, ok, err := indexOf(memory, leaf)
 			if err != nil {
 				return 0, nil, err
 			}
@@ -97,40 +98,60 @@ func findTree(
 
 // indexOf returns the index in the root of the element that leads to a leaf. It returns false if
 // that is no leaf.
-func indexOf(
-	memory mem.Reader, writable mem.Spans, leaf uint64,
-) (index uint64, ok bool, err error) {
+func indexOf(memory mem.Reader, leaf uint64) (index uint64, ok bool, err error) {
 	content, err := mem.ReadRange(memory, mem.Span{Start: leaf, End: leaf + nodeBytes})
 	if err != nil {
 		return 0, false, err
 	}
 
-	followed, last := 0, uint64(0)
+	tried, judged, last := 0, 0, uint64(0)
 	agreeing := make(map[uint64]int) // by the index
-	for at := 0; at < len(content) && followed < maxLeafElements; at += 8 {
-		e := leafElement(mem.Word(content, at))
-		if e.edata() == 0 || e.edata() == last {
+	for at := uint64(0); at+edataBytes <= nodeBytes && tried < maxLeafElements; at += 8 {
+		edata := leafElement(mem.Word(content, at)).edata()
+		if edata == 0 || edata == last {
 			continue
 		}
 
-		followed, last = followed+1, e.edata()
-		edata, err := mem.PeekOne(memory, e.edata(), edataBytes)
+		// The element is read again with the extent, as both may have changed meanwhile.
+		tried, last = tried+1, edata
+		both, err := memory.Peek([]uint64{leaf + at, edata}, edataBytes)
 		if err != nil {
 			return 0, false, err
 		}
-		extent, ok := extentOf(edata, e)
-		if of, isOf := extent.indexOf(uint64(at) / 8 << pageBits); ok && isOf &&
-			writable.Contains(extent.pages()) {
+		if both[0] == nil {
+			continue
+		}
+		e := leafElement(mem.Word(both[0], 0))
+		if e.edata() != edata || e.state() != 0 {
+			continue
+		}
+
+		extent, ok := extentOf(both[1], e)
+		of, isOf := extent.indexOf(at / 8 << pageBits)
+		if judged++; ok && isOf && extent.hasSizeOfClass() {
 			agreeing[of]++
 		}
 	}
 
 	for of, n := range agreeing {
-		if n >= minExtents && float64(n) >= minAgreeing*float64(followed) {
+		if n >= minExtents && float64(n) >= minAgreeing*float64(judged) {
 			return of, true, nil
 		}
 	}
 	return 0, false, nil
+}
+
+// hasSizeOfClass reports whether the size of an active extent is one of its size class: that many
+// regions of a slab, or a large object, which may have a page more (sz_large_pad).
+func (e extentData) hasSizeOfClass() bool {
+	if e.szind >= uint64(len(heap.SizeClasses)) {
+		return false
+	}
+	class := heap.SizeClasses[e.szind]
+	if e.isSlab {
+		return class <= smallMaxClass && class <= e.size && e.size <= maxRegions*class
+	}
+	return class >= largeMinClass && heap.SizeClasses[e.szind-1] < e.size && e.size <= class+1<<pageBits
 }
 
 // indexOf returns the index in the root for a page of the extent, by its offset in the leaf. It

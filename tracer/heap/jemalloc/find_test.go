@@ -37,7 +37,7 @@ func (w words) addExtents(n int) {
 	w[rootAt+8*(extentsAt>>leafShift)] = leafAt
 	for i := range uint64(max(0, n)) {
 		edata, start := edataAt+i*edataBytes, extentsAt+i*4*pageBytes
-		isSlab, szind := i%2, 3+i
+		isSlab, szind := i%2, uint64(36-2*(i%2)) // 16 KiB, or slabs of 12 KiB
 		w[edata] = isSlab<<12 | szind<<20
 		w[edata+addrOffset], w[edata+sizeOffset] = start, 4*pageBytes
 		for page := range uint64(4) {

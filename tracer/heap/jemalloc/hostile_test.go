@@ -53,7 +53,7 @@ func FuzzCheck(f *testing.F) {
 		memory.Reads = before
 
 		const maxArenaReads = maxArenas * (arenaBytes/mem.PeekSize + arenaBytes/8 + 2)
-		const maxReads = maxLeaves*(nodeBytes/mem.PeekSize+maxLeafElements) + maxArenaReads
+		const maxReads = maxLeaves*(nodeBytes/mem.PeekSize+2*maxLeafElements) + maxArenaReads
 		if memory.Reads > maxReads+2*maxTcaches+maxCachePeeks+1<<12 {
 			t.Fatalf("%d reads", memory.Reads)
 		}

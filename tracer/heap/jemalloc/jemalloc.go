@@ -2,7 +2,7 @@
 package jemalloc
 
 import (
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/allocscope/allocscope/tracer/heap"
@@ -45,8 +45,8 @@ var versions = []struct {
 }{{"5.3.0-", false}, {"5.3.1-", true}, {"5.4.0-", true}}
 
 // errNoTree is the reason for which the objects of a jemalloc cannot be checked.
-var errNoTree = errors.New(
-	"no tree of jemalloc's extents in a layout that is known (those of 5.3 and 5.4 are)")
+var errNoTree = fmt.Errorf("no tree of jemalloc's extents %w (those of 5.3 and 5.4 are)",
+	heap.ErrUnknownLayout)
 
 // rtree.h. Both levels of the tree have 2^18 elements of 8 bytes (LG_VADDR 48, LG_PAGE 12).
 const (

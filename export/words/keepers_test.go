@@ -382,6 +382,11 @@ func TestSweepLines(t *testing.T) {
 		"not known whether anything refers to them: the registers of its threads could not be read": {
 			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseRegisters},
 		},
+		"not known whether anything refers to them: the CPU time was used up": {
+			Samples: 3, Sweep: keeper.Sweep{
+				Premise: keeper.PremiseBudget, Lost: []uint64{1, 2, 3}, Samples: 3,
+			},
+		},
 	} {
 		s.Reason = keeper.ReasonUnreferenced
 		if got := KeeperLines(summary.KeepersOf([]keeper.Search{s})[0]); !slices.Equal(got, []string{want}) {

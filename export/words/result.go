@@ -404,6 +404,9 @@ func clockText(seconds float64) string {
 // fastLines are the rate, and when the limit is met.
 func fastLines(s *summary.Summary) []string {
 	const room = ResultWidth - labelWidth
+	if g := s.ReplacedGroup(); g != nil && s.WhyCode == verdict.ReasonReplaced {
+		return []string{replacedPace(g), limitText(s)}
+	}
 	pace, line := joined(Pace(s.Verdict), rssText(s)), joined(limitText(s), spikesOf(s))
 	if len(pace) > room && s.Rate != nil {
 		pace = strings.Replace(pace, "; "+perDay(*s.Rate), "", 1)

@@ -39,11 +39,12 @@ const maxLives = 64
 // end counts a worker that has ended.
 func (g *Group) end(t *ProcessHistory) {
 	g.ended++
-	if !t.grewUntilItsEnd() {
+	grown := t.grownUntilItsEnd()
+	if grown == 0 {
 		return
 	}
 	g.growing++
-	g.grown, g.lives = append(g.grown, t.growth()), append(g.lives, int64(t.Last-t.First))
+	g.grown, g.lives = append(g.grown, grown), append(g.lives, int64(t.Last-t.First))
 	if len(g.lives) > maxLives {
 		g.grown, g.lives = g.grown[1:], g.lives[1:]
 	}
@@ -204,7 +205,7 @@ func (g *Group) withReplaced() Group {
 
 // WasReplaced is true of a worker that has ended, and grew until then.
 func (h *History) WasReplaced(t *ProcessHistory) bool {
-	return t.Role.IsWorker() && t.hasEnded(h) && t.grewUntilItsEnd()
+	return t.Role.IsWorker() && t.hasEnded(h) && t.grownUntilItsEnd() > 0
 }
 
 // maxLifeFactor is how many times as long as the others a worker lives that is replaced as they were.
@@ -233,11 +234,27 @@ const (
 	minLifeGrowth = 4 << 20
 )
 
-func (t *ProcessHistory) grewUntilItsEnd() bool {
-	grown := t.growth()
-	if len(t.Timeline) == 0 || grown < minLifeGrowth {
-		return false
+// exitSamples is the number of samples within which a process that ends frees its memory.
+const exitSamples = 3
+
+// HeldUntil is the time at which a process held most shortly before its end.
+func (t *ProcessHistory) HeldUntil() time.Duration {
+	last := t.Timeline[max(0, len(t.Timeline)-exitSamples):]
+	most := slices.MaxFunc(last, func(a, b Sample) int { return cmp.Compare(a.RSS, b.RSS) })
+	return most.Elapsed
+}
+
+// grownUntilItsEnd is the growth of a process that has ended, in bytes; 0: it did not grow until then.
+func (t *ProcessHistory) grownUntilItsEnd() int64 {
+	if len(t.Timeline) == 0 {
+		return 0
 	}
-	late := t.Timeline.RSSAt(t.Last) - t.Timeline.RSSAt(t.First+(t.Last-t.First)/2)
-	return float64(late) >= minLateShare*float64(grown)
+	end := t.HeldUntil()
+	most := t.Timeline.RSSAt(end)
+	grown := most - t.Timeline.RSSAt(0)
+	late := most - t.Timeline.RSSAt(t.First+(end-t.First)/2)
+	if grown < minLifeGrowth || float64(late) < minLateShare*float64(grown) {
+		return 0
+	}
+	return grown
 }

@@ -45,7 +45,7 @@ func (t *Trace) generationsOf(key growth.GroupKey) *Generations {
 		}
 		own, _ := t.caseOf(p).OwnSnapshots()
 		own = slices.DeleteFunc(own, func(s *growth.Snapshot) bool {
-			return s.Elapsed > p.Last // it ends, and frees what it has kept
+			return s.Elapsed > p.HeldUntil() // it ends, and frees what it has kept
 		})
 		if len(own) == 0 {
 			continue

@@ -13,7 +13,7 @@ import (
 const lifeOfWorker = 20
 
 // serverOf is the trace of a server with one worker at a time, each with so many MiB at an age in
-// seconds. All of them are traced. From one second before its end on a worker frees what it has kept.
+// seconds. All of them are traced. In the last second of its life a worker frees what it has kept.
 func serverOf(seconds int, mebibytes func(age, generation int) float64) *Trace {
 	t := &Trace{Options: Options{Criteria: verdict.InSeconds()}, PID: 1, History: &growth.History{}}
 	handle := growthtest.PythonFrame("handle", "/srv/app.py", 8)
@@ -27,12 +27,16 @@ func serverOf(seconds int, mebibytes func(age, generation int) float64) *Trace {
 		now := time.Duration(second) * time.Second
 		age, generation := second%lifeOfWorker, second/lifeOfWorker
 		pid, held := 10+generation, int64(mebibytes(age, generation)*mib)
+		rss := 40*mib + held
+		if age == lifeOfWorker-1 {
+			rss = 40*mib + int64(mebibytes(0, generation)*mib)
+		}
 		born := now - time.Duration(age)*time.Second
 
 		s := growth.TreeSample{Elapsed: now, Members: []growth.Member{
 			process(1, growth.RoleTrainer, -time.Hour), process(pid, growth.RoleWorker, born),
 		}}
-		for i, bytes := range []int64{50 * mib, 40*mib + held} {
+		for i, bytes := range []int64{50 * mib, rss} {
 			sample := growth.UnknownSample()
 			sample.Elapsed, sample.RSS, sample.PSS, sample.Private = now, bytes, bytes, bytes
 			s.Processes = append(s.Processes,

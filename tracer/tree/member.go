@@ -206,7 +206,10 @@ func (t *Tree) noteGrowth(m *Member) {
 	if m.Info.Role != growth.RoleWorker || n < 2 || len(t.grown) >= maxServices {
 		return
 	}
-	if m.history[n-1].bytes-m.history[0].bytes >= minLifeGrowth {
-		t.grown[m.service()] = true
+	const exitSamples = 3 // within which it may have freed its memory
+	for _, s := range m.history[max(1, n-exitSamples):] {
+		if s.bytes-m.history[0].bytes >= minLifeGrowth {
+			t.grown[m.service()] = true
+		}
 	}
 }

@@ -261,7 +261,7 @@ func TestNoteGrowth(t *testing.T) {
 	}
 	tree := New(nil, true)
 	for _, m := range []*Member{
-		worker(growth.RoleWorker, "grows", 9, 20, 14), worker(growth.RoleWorker, "steady", 9, 12),
+		worker(growth.RoleWorker, "grows", 9, 20, 10), worker(growth.RoleWorker, "steady", 9, 12),
 		worker(growth.RoleWorker, "short", 20), worker(growth.RoleOther, "command", 9, 90),
 	} {
 		tree.noteGrowth(m)

@@ -179,7 +179,8 @@ func mustNotBeLost(t *testing.T, one program, heap *objects.Heap, addresses []ui
 		t.Error(err)
 	}
 	isLost := len(one.keptBy) == 0 && !strings.HasPrefix(one.name(), "garbage_")
-	if !isLost && len(sweep.Lost) > 0 {
+	isProven := sweep.Premise == keeper.PremiseHolds // a pass may be too slow on a busy machine
+	if !isLost && isProven && len(sweep.Lost) > 0 {
 		t.Errorf("%d of %d are called lost", len(sweep.Lost), sweep.Samples)
 	}
 	t.Logf("%d of %d are lost (%q)", len(sweep.Lost), sweep.Samples, sweep.Premise)

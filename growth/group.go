@@ -50,12 +50,12 @@ func (g *Group) end(t *ProcessHistory) {
 	}
 }
 
-// A GroupKey tells the groups of workers apart.
+// A GroupKey identifies a group of workers.
 type GroupKey struct {
 	Role Role
-	// Service and Parent of the processes that a server has forked: the members come and go, and the
-	// service remains. Both are empty where the workers of all processes of the job are one group:
-	// processes that load data or compile, the workers of several ranks, and commands.
+	// Service and Parent of the processes that a server has forked: the members come and go, and
+	// the service remains. Both are empty where the workers of all processes of the job are one
+	// group: processes that load data or compile, the workers of several ranks, and commands.
 	Service string
 	Parent  int
 }
@@ -184,7 +184,8 @@ func (h *History) Groups() []Group {
 	return groups
 }
 
-// minReplaced is the number of replaced workers that grew from which on they show how all of them do.
+// minReplaced is the number of replaced workers that grew from which on they show how all of them
+// do.
 const minReplaced = 3
 
 // GrowUntilReplaced reports whether most workers of a server grew until others took their place.
@@ -208,7 +209,8 @@ func (h *History) WasReplaced(t *ProcessHistory) bool {
 	return t.Role.IsWorker() && t.hasEnded(h) && t.grownUntilItsEnd() > 0
 }
 
-// maxLifeFactor is how many times as long as the others a worker lives that is replaced as they were.
+// maxLifeFactor is how many times as long as the others a worker lives that is replaced as they
+// were.
 const maxLifeFactor = 2
 
 // IsReplaced reports whether a process is a worker of a server that replaces its workers, and these
@@ -244,7 +246,8 @@ func (t *ProcessHistory) HeldUntil() time.Duration {
 	return most.Elapsed
 }
 
-// grownUntilItsEnd is the growth of a process that has ended, in bytes; 0: it did not grow until then.
+// grownUntilItsEnd is the growth of a process that has ended, in bytes; 0: it did not grow until
+// then.
 func (t *ProcessHistory) grownUntilItsEnd() int64 {
 	if len(t.Timeline) == 0 {
 		return 0

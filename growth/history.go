@@ -237,8 +237,8 @@ func (h *History) Main() *ProcessHistory {
 	return main
 }
 
-// withoutReplaced leaves out the workers that have ended, or will soon as the ones before, while a process
-// that they served lives on.
+// withoutReplaced leaves out the workers that have ended, or will soon as the ones before, while a
+// process that they served lives on.
 func (h *History) withoutReplaced(traced []*ProcessHistory) []*ProcessHistory {
 	lives := slices.ContainsFunc(traced, func(t *ProcessHistory) bool {
 		return !t.Role.IsWorker() && !t.hasEnded(h)

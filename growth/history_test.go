@@ -242,8 +242,14 @@ func TestGroups(t *testing.T) {
 		1: unread(900), 2: {RSS: 400, PSS: 60, Private: 50}, 3: unread(410), 4: unread(420),
 		5: {RSS: 9, PSS: 8, Private: 7},
 	}, roles))
-	other := Group{GroupKey: GroupKey{Role: RoleOther}, Count: 1, Largest: 5, RSS: 9, PSS: 8, Private: 7}
-	compiling := Group{GroupKey: GroupKey{Role: RoleCompileWorker}, Count: 3, Largest: 4, RSS: 410, PSS: Unknown, Private: Unknown}
+	other := Group{
+		GroupKey: GroupKey{Role: RoleOther}, Count: 1,
+		Largest: 5, RSS: 9, PSS: 8, Private: 7,
+	}
+	compiling := Group{
+		GroupKey: GroupKey{Role: RoleCompileWorker}, Count: 3,
+		Largest: 4, RSS: 410, PSS: Unknown, Private: Unknown,
+	}
 	mustGroup(t, &h, []Group{other, compiling})
 
 	h.Add(seen(2, map[int]Sample{
@@ -255,7 +261,8 @@ func TestGroups(t *testing.T) {
 
 	h.Add(seen(3, map[int]Sample{1: unread(900), 2: {RSS: 400, PSS: 70, Private: 60}}, roles))
 	mustGroup(t, &h, []Group{{
-		GroupKey: GroupKey{Role: RoleCompileWorker}, Count: 1, Largest: 2, RSS: 400, PSS: 70, Private: 60,
+		GroupKey: GroupKey{Role: RoleCompileWorker}, Count: 1, Largest: 2,
+		RSS: 400, PSS: 70, Private: 60,
 	}})
 
 	want := verdict.Series{X: []float64{2, 3}, Y: []float64{153, 60}}

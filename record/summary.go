@@ -147,7 +147,8 @@ func groupsOf(all []conclude.Group) []summary.Group {
 	for _, g := range all {
 		v := summary.VerdictOf(g.Verdict, summary.AxisSeconds)
 		out := summary.Group{
-			Role: g.Role, Service: g.Service, Parent: g.Parent, Processes: g.Count, EachBytes: summary.Known(g.RSS),
+			Role: g.Role, Service: g.Service, Parent: g.Parent,
+			Processes: g.Count, EachBytes: summary.Known(g.RSS),
 			PrivateBytes: summary.Known(g.Private), PSSBytes: summary.Known(g.PSS),
 			Verdict: v.Class, RateBytesPerMin: v.Rate, Traced: g.Traced, LargestPID: g.Largest,
 			Replaced: g.Replaced, ReplacedGrowing: g.Growing, ReplacedGrowthBytes: g.Grown,

@@ -37,7 +37,7 @@ const (
 	StepNothing   StepCode = "nothing"    // nothing is to be fixed
 	StepSave      StepCode = "save"       // write a checkpoint, or raise the limit: memory ends soon
 	StepLongLived StepCode = "long-lived" // let workers live longer, and trace one
-	StepWorker    StepCode = "worker"     // find what keeps what each worker allocates
+	StepWorker    StepCode = "worker"     // find the keeper of the memory of each worker
 	StepUnlink    StepCode = "unlink"     // unlink the files in RAM
 	StepKernel    StepCode = "kernel"     // find what the kernel keeps for the job
 	StepPeaks     StepCode = "peaks"      // see what runs in the spikes, to lower them

@@ -101,8 +101,9 @@ func OutsideOf(o *conclude.Outside) *Outside {
 // A Group is the workers of one role at the end of the trace.
 type Group struct {
 	Role growth.Role `json:"role"`
-	// Service is the program whose workers they are, and Parent the process that starts them; absent
-	// where the workers of several processes are one group, and in folders of older versions.
+	// Service is the program whose workers they are, and Parent the process that starts them;
+	// absent where the workers of several processes are one group, and in folders of older
+	// versions.
 	Service   string `json:"service,omitempty"`
 	Parent    int    `json:"parent_pid,omitempty"`
 	Processes int    `json:"processes"`
@@ -125,8 +126,8 @@ type Group struct {
 	ReplacedGrowing     int     `json:"replaced_growing,omitempty"`
 	ReplacedGrowthBytes int64   `json:"replaced_growth_bytes,omitempty"`
 	ReplacedLifeS       float64 `json:"replaced_life_s,omitempty"`
-	// Of the replaced workers that grew, ReplacedTraced were traced. ReplacedSuspects are what these
-	// held at their end, by call site.
+	// ReplacedTraced counts the replaced workers that grew and were traced. ReplacedSuspects have
+	// the call sites of the memory that they held at their end.
 	ReplacedTraced   int       `json:"replaced_traced,omitempty"`
 	ReplacedSuspects []Suspect `json:"replaced_suspects,omitempty"`
 }
@@ -159,7 +160,8 @@ func (s *Summary) ReplacedGroup() *Group {
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		of := growth.Group{
-			GroupKey: growth.GroupKey{Role: g.Role}, Replaced: g.Replaced, Growing: g.ReplacedGrowing,
+			GroupKey: growth.GroupKey{Role: g.Role},
+			Replaced: g.Replaced, Growing: g.ReplacedGrowing,
 		}
 		if of.GrowUntilReplaced() {
 			return g

@@ -117,8 +117,8 @@ func (l layout) rows(n int) int {
 	return (n*usual + l.room() - 1) / l.room()
 }
 
-// title are a title within the width. Of the subject the command is cut: the PID and the duration stay,
-// on further lines where the first has no room for them.
+// title are a title within the width. Of the subject the command is cut: the PID and the duration
+// stay, on further lines where the first has no room for them.
 func (l layout) title(name, shown, subject string) []string {
 	room := int(l) - ansi.StringWidth(name) - 3
 	at := strings.LastIndex(subject, " (PID ")
@@ -250,8 +250,8 @@ func (r Result) Text() summary.ResultText {
 	}
 }
 
-// Lines returns the result in lines of so many columns, the verdict first: fifteen at most, or more where
-// they are narrower than ResultWidth. name may colour the verdict; nil does not.
+// Lines returns the result in lines of so many columns, the verdict first: fifteen at most, or more
+// where they are narrower than ResultWidth. name may colour the verdict; nil does not.
 func (r Result) Lines(width int, name func(string) string) []string {
 	l := layout(max(width, MinWidth))
 	if name == nil {
@@ -336,8 +336,8 @@ func (l layout) firstNoteLines(r Result) int {
 	return len(l.block(first, l.rows(maxBlockLines[LabelNote])))
 }
 
-// block wraps the entries of a block into so many lines at most. An entry that has no room loses words of
-// its middle, and never a part of a command.
+// block wraps the entries of a block into so many lines at most. An entry that has no room loses
+// words of its middle, and never a part of a command.
 func (l layout) block(b Block, most int) []string {
 	width := l.room()
 	var wrapped []string
@@ -371,8 +371,8 @@ func (l layout) block(b Block, most int) []string {
 	return wrapped
 }
 
-// command is an entry with a command, in one piece. On a terminal that is narrower than ResultWidth it
-// goes on behind backslashes, as a shell reads it.
+// command is an entry with a command, in one piece. On a terminal that is narrower than ResultWidth
+// it goes on behind backslashes, as a shell reads it.
 func (l layout) command(entry string) []string {
 	if l >= ResultWidth || ansi.StringWidth(entry) <= l.room() {
 		return []string{entry}

@@ -203,7 +203,8 @@ func TestLongNote(t *testing.T) {
 	}}
 	result := ResultOf(s, Place{Dir: "allocscope-ranks", Sudo: true})
 	mustFit(t, result)
-	exporttest.Golden(t, "results/ranks-note.txt", strings.Join(result.Lines(ResultWidth, nil), "\n")+"\n")
+	text := strings.Join(result.Lines(ResultWidth, nil), "\n")
+	exporttest.Golden(t, "results/ranks-note.txt", text+"\n")
 }
 
 func readSummary(t *testing.T, path string) *summary.Summary {
@@ -248,8 +249,8 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// mustBeOfWords checks that a result has no line wider than so many columns, and no part of a word that
-// is not in it as a whole.
+// mustBeOfWords checks that a result has no line wider than so many columns, and no part of a word
+// that is not in it as a whole.
 func mustBeOfWords(t *testing.T, path string, r Result, width int) {
 	t.Helper()
 	known := map[string]bool{cut: true, `\`: true}
@@ -260,8 +261,10 @@ func mustBeOfWords(t *testing.T, path string, r Result, width int) {
 	}
 
 	lines := r.Lines(width, nil)
-	if pid, _, _ := strings.Cut(r.Subject[strings.Index(r.Subject, "(PID "):], ","); !strings.Contains(
-		strings.Join(strings.Fields(strings.Join(lines[:3], " ")), " "), strings.TrimSuffix(pid, ")")) {
+	first := strings.Join(strings.Fields(strings.Join(lines[:3], " ")), " ")
+	_, pid, _ := strings.Cut(r.Subject, "(PID ")
+	pid = pid[:strings.IndexAny(pid, ",)")]
+	if !strings.Contains(first, "(PID "+pid) {
 		t.Errorf("%s in %d columns lacks %s: %s", path, width, pid, lines[:2])
 	}
 	for _, line := range lines {
@@ -298,7 +301,8 @@ func blockTexts(r Result) (texts []string) {
 
 func TestWordsCut(t *testing.T) {
 	for width, want := range map[int]string{
-		30: "one two three four five six", 26: "one two three ... five six", 14: "one ... six", 8: "one...ix",
+		30: "one two three four five six", 26: "one two three ... five six",
+		14: "one ... six", 8: "one...ix",
 	} {
 		if got := wordsCut("one two three four five six", width); got != want {
 			t.Errorf("%d columns: %q, want %q", width, got, want)

@@ -77,6 +77,7 @@ func replacedWho(s *summary.Summary) []string {
 	if g == nil {
 		return nil
 	}
+
 	together := "whether all of them together grow as well is not known yet"
 	if g.Verdict.IsFlat() {
 		together = "all of them together do not grow, nor does the process that starts them"
@@ -87,7 +88,7 @@ func replacedWho(s *summary.Summary) []string {
 // replacedPace is how fast a worker grows while it lives.
 func replacedPace(g *summary.Group) string {
 	perMinute := float64(g.ReplacedGrowthBytes) / max(g.ReplacedLifeS, 1) * 60
-	text := fmt.Sprintf("+%s/min by each worker, until its memory goes with it", units.Bytes(perMinute))
+	text := "+" + units.Bytes(perMinute) + "/min by each worker, until its memory goes with it"
 	if g.PrivateBytes != nil && g.Processes > 0 {
 		text += fmt.Sprintf("; now %d of %s", g.Processes, units.Bytes(float64(*g.PrivateBytes)))
 	}
@@ -100,7 +101,9 @@ func replacedSure(s *summary.Summary) []string {
 	if g == nil {
 		return nil
 	}
-	text := fmt.Sprintf("%d of %d workers grew until they were replaced", g.ReplacedGrowing, g.Replaced)
+
+	text := fmt.Sprintf("%d of %d workers grew until they were replaced",
+		g.ReplacedGrowing, g.Replaced)
 	if g.ReplacedTraced > 0 {
 		text += fmt.Sprintf("; WHERE is of %d of them, which were traced", g.ReplacedTraced)
 	}
@@ -112,6 +115,7 @@ func workersWhere(s *summary.Summary, g *summary.Group) []string {
 	if g == nil || g.ReplacedTraced == 0 {
 		return []string{"not known: none of these workers was traced"}
 	}
+
 	var lines []string
 	for _, c := range suspectsOfNote(g.ReplacedSuspects) {
 		if c.Share == nil || *c.Share >= minSuspectShare {
@@ -129,6 +133,7 @@ func workerStep(g *summary.Group) string {
 	if g == nil || len(g.ReplacedSuspects) == 0 {
 		return ""
 	}
+
 	c := g.ReplacedSuspects[0]
 	if place := userPlace(c); place != "" {
 		return "find the list, dict or cache that keeps what " + place + " allocates"

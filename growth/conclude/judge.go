@@ -34,7 +34,8 @@ func (t *Trace) Judge() []Process {
 // JudgeProcess judges the RSS of a process.
 func (t *Trace) JudgeProcess(process *growth.ProcessHistory) Process {
 	return Process{
-		History: process, Judgement: judge.Process(t.caseOf(process)), IsReplaced: t.History.IsReplaced(process),
+		History: process, Judgement: judge.Process(t.caseOf(process)),
+		IsReplaced: t.History.IsReplaced(process),
 	}
 }
 
@@ -70,9 +71,9 @@ func (t *Trace) AddChecks(p *Process) {
 // the same class.
 const fasterFactor = 2
 
-// MainOf returns the process that a trace is about: the main one, unless another process of the tree
-// grows, or fills up, and its verdict is worse. A worker that is to be replaced is not the one: its end
-// gives its memory back.
+// MainOf returns the process that a trace is about: the main one, unless another process of the
+// tree grows, or fills up, and its verdict is worse. A worker that is to be replaced is not the
+// one: its end gives its memory back.
 func MainOf(all []Process) Process {
 	if len(all) == 0 {
 		unknown := verdict.Unjudged(verdict.Series{}, verdict.InSeconds())

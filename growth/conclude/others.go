@@ -31,8 +31,8 @@ func (t *Trace) groups(first growth.Headroom) []Group {
 		}
 		own := Group{Group: g}
 		if g.GrowUntilReplaced() {
-			own.Verdict = t.judgeReplaced(&g, setting)
-			own.Generations = t.generationsOf(g.GroupKey)
+			own.Verdict = judgeReplaced(&g, setting, t.Criteria)
+			own.Generations = generationsOf(t, g.GroupKey)
 		} else {
 			own.Verdict = verdict.Judge(g.History, setting, t.Criteria)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// Generations are the workers of a group that have ended, as far as they were traced: which call
-// sites hold what each of them gained.
+// Generations are the workers of a group that have ended, as far as they were traced, with the call
+// sites of the memory that they held then.
 type Generations struct {
 	// Traced is the number of the workers.
 	Traced int
@@ -19,13 +19,15 @@ type Generations struct {
 	Suspects []trend.Suspect
 }
 
-// judgeReplaced judges the sum of workers that are replaced. It makes a sawtooth, which grows for certain
-// where it rises by more than all of its teeth.
-func (t *Trace) judgeReplaced(g *growth.Group, setting verdict.Setting) verdict.Verdict {
+// judgeReplaced judges the sum of workers that are replaced. It is a sawtooth, which grows for
+// certain where it rises by more than its living workers gain in their lives.
+func judgeReplaced(
+	g *growth.Group, setting verdict.Setting, criteria verdict.Criteria,
+) verdict.Verdict {
 	start := math.Inf(-1) // the end of a worker is no restart of the group
 	setting.Start = &start
 
-	v := verdict.Judge(g.History, setting, t.Criteria)
+	v := verdict.Judge(g.History, setting, criteria)
 	if v.Class.Grows() && v.Rate*v.Length < float64(int64(g.Count)*g.Grown) {
 		v.Class, v.Reason = verdict.ClassTooShort, verdict.ReasonTooNoisy
 	}
@@ -34,7 +36,7 @@ func (t *Trace) judgeReplaced(g *growth.Group, setting verdict.Setting) verdict.
 
 // generationsOf adds up the traced workers of a group that grew until they were replaced; nil: none
 // was.
-func (t *Trace) generationsOf(key growth.GroupKey) *Generations {
+func generationsOf(t *Trace, key growth.GroupKey) *Generations {
 	var g Generations
 	var trends []trend.StackTrend
 	grown := int64(0)
@@ -45,7 +47,7 @@ func (t *Trace) generationsOf(key growth.GroupKey) *Generations {
 		}
 		own, _ := t.caseOf(p).OwnSnapshots()
 		own = slices.DeleteFunc(own, func(s *growth.Snapshot) bool {
-			return s.Elapsed > p.HeldUntil() // it ends, and frees what it has kept
+			return s.Elapsed > p.HeldUntil() // it frees its memory
 		})
 		if len(own) == 0 {
 			continue
@@ -71,8 +73,8 @@ func (t *Trace) generationsOf(key growth.GroupKey) *Generations {
 	return &g
 }
 
-// keptAt is the memory of a process that each stack has allocated since a time, when tracing it began,
-// and holds at a snapshot.
+// keptAt is the memory of a process that each stack has allocated since a time, when tracing it
+// began, and holds at a snapshot.
 func keptAt(s *growth.Snapshot, from time.Duration) (kept []trend.StackTrend) {
 	seconds := max((s.Elapsed - from).Seconds(), time.Millisecond.Seconds())
 	for i := range s.Holdings {

@@ -13,7 +13,7 @@ import (
 const lifeOfWorker = 20
 
 // serverOf is the trace of a server with one worker at a time, each with so many MiB at an age in
-// seconds. All of them are traced. In the last second of its life a worker frees what it has kept.
+// seconds. All of them are traced. In the last second of its life a worker frees its memory.
 func serverOf(seconds int, mebibytes func(age, generation int) float64) *Trace {
 	t := &Trace{Options: Options{Criteria: verdict.InSeconds()}, PID: 1, History: &growth.History{}}
 	handle := growthtest.PythonFrame("handle", "/srv/app.py", 8)
@@ -57,8 +57,8 @@ func serverOf(seconds int, mebibytes func(age, generation int) float64) *Trace {
 	return t
 }
 
-// The workers of a server are followed from one to the next: the service is judged by their sum, and
-// the line is named by what each of them held.
+// The workers of a server are followed from one to the next: the service is judged by their sum,
+// and the line is named by the memory that each of them held.
 func TestReplacedWorkers(t *testing.T) {
 	growing := func(age, _ int) float64 { return 2 * float64(age) }
 
@@ -76,7 +76,7 @@ func TestReplacedWorkers(t *testing.T) {
 		t.Errorf("call sites of the workers: %+v", of)
 	}
 
-	// The teeth of the sum are no growth as long as they are all of it.
+	// A sawtooth is no growth of the sum.
 	if r := conclude(serverOf(65, growing)); r.Groups[0].Verdict.Class.Grows() ||
 		r.Main.Reason != verdict.ReasonReplaced {
 		t.Errorf("after three workers: %s (%s)", r.Groups[0].Verdict.Class, r.Main.Reason)

@@ -54,7 +54,8 @@ func both(a, b Findings) Findings {
 		AppendOnly: a.AppendOnly || b.AppendOnly, WriteOnly: a.WriteOnly || b.WriteOnly,
 		Fragmentation: a.Fragmentation || b.Fragmentation, Garbage: a.Garbage || b.Garbage,
 		WithoutFiles: a.WithoutFiles, Other: b.Other, Workers: cmp.Or(a.Workers, b.Workers),
-		Replaced: a.Replaced || b.Replaced, Outside: b.Outside, Streak: b.Streak, UntilEnough: b.UntilEnough,
+		Replaced: a.Replaced || b.Replaced, Outside: b.Outside,
+		Streak: b.Streak, UntilEnough: b.UntilEnough,
 	}
 }
 

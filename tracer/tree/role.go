@@ -252,8 +252,8 @@ func (c command) imports(module string) bool {
 	return strings.HasPrefix(c.code, "from "+module+" import ")
 }
 
-// service names the program that the process works for. The title that a server gives to its process
-// later, such as "gunicorn: worker", changes nothing.
+// service names the program that the process works for. The title that a server gives to its
+// process later, such as "gunicorn: worker", changes nothing.
 func (p Program) service() string {
 	c := parseCommand(p.Arguments)
 	switch {
@@ -269,8 +269,8 @@ func (p Program) service() string {
 	return growth.Truncate(growth.Printable(name), growth.MaxIdentityBytes)
 }
 
-// multiprocessingFork is the argument of processes that Python's multiprocessing starts by execve(2)
-// (Lib/multiprocessing/spawn.py).
+// multiprocessingFork is the argument of processes that Python's multiprocessing starts by
+// execve(2) (Lib/multiprocessing/spawn.py).
 const multiprocessingFork = "--multiprocessing-fork"
 
 // name returns the name by which a command is known: the script's if Python runs one.

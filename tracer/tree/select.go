@@ -68,10 +68,10 @@ type Decision struct {
 // descendant that grows. Then all ranks are traced, or else the trainer.
 //
 // Among several possible trainers SelectTraced takes the one that grows most, or else the largest.
-// It takes workers and helpers only if they clearly outgrow all others, if they grow for half a minute,
-// when it takes the one of each role that grows most, or if earlier ones of the same process grew until
-// they ended. Traced processes stay traced: later
-// decisions add to them. candidates are the living members in any order.
+// It takes workers and helpers only if they clearly outgrow all others, if they grow for half a
+// minute, when it takes the one of each role that grows most, or if earlier ones of the same
+// process grew until they ended. Traced processes stay traced: later decisions add to them.
+// candidates are the living members in any order.
 func SelectTraced(candidates []Candidate) Decision {
 	var s selection
 	for _, c := range candidates {
@@ -159,8 +159,8 @@ func (s selection) additional() Decision {
 	return s.trace(s.growingWorkers(grown))
 }
 
-// replacement returns the youngest worker of those that take the place of workers that grew, so that
-// most of its life is seen; nil: one is traced, or there is none.
+// replacement returns the youngest worker of those that take the place of workers that grew, so
+// that most of its life is seen; nil: one is traced, or there is none.
 func (s selection) replacement() (youngest *Candidate) {
 	for i := range s.untraced {
 		c := &s.untraced[i]

@@ -71,8 +71,8 @@ func (w *wrapper) Write(text []byte) (int, error) {
 	}
 }
 
-// wrap breaks a line between words. Further rows begin below the last column of a table in the first
-// half of the line, or else two columns behind the beginning of the line.
+// wrap breaks a line between words. Further rows begin below the last column of a table in the
+// first half of the line, or else two columns behind the beginning of the line.
 func wrap(line string, width int) (rows []string) {
 	if ansi.StringWidth(line) <= width {
 		return []string{line}

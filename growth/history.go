@@ -27,6 +27,8 @@ type ProcessHistory struct {
 	End time.Duration
 	// Stopped and Frozen are how long it was halted, to a sample.
 	Stopped, Frozen time.Duration
+	// Group that it is of, if it is a worker.
+	Group GroupKey
 
 	pss, private int64 // latest reading
 	peakRSS      int64
@@ -47,7 +49,7 @@ type History struct {
 	alive map[int]*ProcessHistory // by PID, in the last sample
 	// restored: the last sample is of an earlier trace.
 	restored bool
-	groups   map[Role]*Group
+	groups   map[GroupKey]*Group
 }
 
 // Add adds a sample that is later than all before, and returns its row.
@@ -102,6 +104,9 @@ func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 	}
 	t.addHalt(member.Condition.Halt, now-t.Last)
 	t.Member, t.Last = member, now
+	if t.Role.IsWorker() {
+		t.Group = h.groupOf(&t.Process)
+	}
 
 	return t
 }
@@ -245,13 +250,14 @@ func (h *History) Main() *ProcessHistory {
 	return main
 }
 
-// withoutReplaced leaves out the workers that have ended while a process that they served lives on.
+// withoutReplaced leaves out the workers that have ended, or will soon as the ones before, while a
+// process that they served lives on.
 func (h *History) withoutReplaced(traced []*ProcessHistory) []*ProcessHistory {
 	lives := slices.ContainsFunc(traced, func(t *ProcessHistory) bool {
 		return !t.Role.IsWorker() && !t.hasEnded(h)
 	})
 	return slices.DeleteFunc(traced, func(t *ProcessHistory) bool {
-		return lives && t.Role.IsWorker() && t.hasEnded(h)
+		return lives && t.Role.IsWorker() && (t.hasEnded(h) || h.IsReplaced(t))
 	})
 }
 

@@ -37,6 +37,9 @@ type Process struct {
 	Executable string
 	Arguments  []string
 	Role       Role
+	// Service is the program that a process works for, as people call it: "gunicorn". A copy of a
+	// process is of the service of that one.
+	Service string
 	// Rank of a RoleRank; Unknown otherwise.
 	Rank int
 	// Identity has Role and Rank, too.

@@ -183,6 +183,8 @@ func sureLines(s *summary.Summary) []string {
 	}
 	lines := Certainty(v)
 	switch s.WhyCode {
+	case verdict.ReasonReplaced:
+		lines = replacedSure(s)
 	case verdict.ReasonFragmentation:
 		lines = []string{strings.Join(fragmentationLines(s), "; ")}
 	case verdict.ReasonGarbage:

@@ -33,6 +33,8 @@ func Name(v summary.Verdict) string {
 		return "FILLS UP"
 	case verdict.ReasonLost:
 		return "LEAK (proven)"
+	case verdict.ReasonReplaced:
+		return "WORKERS GROW (until they are replaced)"
 	}
 
 	switch v.Class {
@@ -295,6 +297,8 @@ func Reason(v summary.Verdict) string {
 		return "only pages of mapped files grow, which the kernel can take back"
 	case verdict.ReasonWorkers:
 		return "workers that are not traced grow"
+	case verdict.ReasonReplaced:
+		return "each worker grows until it is replaced"
 	case verdict.ReasonOutside:
 		return "memory grows that no process holds"
 	case verdict.ReasonHalted:

@@ -29,6 +29,8 @@ type Findings struct {
 	// Workers is the verdict on the memory of workers of the tree, none of which is traced, where it
 	// grows; nil: there are none.
 	Workers *Verdict
+	// Replaced: workers of the tree grow until others take their place.
+	Replaced bool
 	// Outside is the verdict on memory that the job takes and no process holds, where it grows: files
 	// in RAM, or memory of the kernel; nil: there is none.
 	Outside *Verdict
@@ -84,6 +86,7 @@ var overrides = []override{
 	{"fills up", nameBound},
 	{"workers", judgeWorkers},
 	{"outside processes", judgeOutside},
+	{"replaced workers", nameReplaced},
 	{"few checks", requireStreak},
 	{"write only", findWriteOnly},
 	{"lost", proveLeak},
@@ -198,6 +201,19 @@ func judgeWorkers(v *Verdict, f Findings) { v.giveWayTo(f.Workers, ReasonWorkers
 // judgeOutside judges the memory that no process holds in place of a process that grows less
 // surely.
 func judgeOutside(v *Verdict, f Findings) { v.giveWayTo(f.Outside, ReasonOutside) }
+
+// nameReplaced names workers that grow until they are replaced, where nothing else grows. The class
+// stays: their end gives the memory back.
+func nameReplaced(v *Verdict, f Findings) {
+	if !f.Replaced {
+		return
+	}
+
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
+		v.Reason = ReasonReplaced
+	}
+}
 
 // giveWayTo takes over a verdict on other memory, where that grows and the process neither does nor
 // fills up.

@@ -27,6 +27,8 @@ func workers(c Class) Findings {
 	return Findings{Workers: &v}
 }
 
+func replaced() Findings { return Findings{Replaced: true} }
+
 func outside(c Class) Findings {
 	v := classed(c)
 	return Findings{Outside: &v}
@@ -52,7 +54,8 @@ func both(a, b Findings) Findings {
 		AppendOnly: a.AppendOnly || b.AppendOnly, WriteOnly: a.WriteOnly || b.WriteOnly,
 		Fragmentation: a.Fragmentation || b.Fragmentation, Garbage: a.Garbage || b.Garbage,
 		WithoutFiles: a.WithoutFiles, Other: b.Other, Workers: cmp.Or(a.Workers, b.Workers),
-		Outside: b.Outside, Streak: b.Streak, UntilEnough: b.UntilEnough,
+		Replaced: a.Replaced || b.Replaced, Outside: b.Outside,
+		Streak: b.Streak, UntilEnough: b.UntilEnough,
 	}
 }
 
@@ -135,6 +138,13 @@ func TestDecide(t *testing.T) {
 			{ClassSpikyPlateau, outside(ClassLeak), ClassLeak, ReasonOutside},
 			{ClassPlateau, outside(ClassPlateau), ClassPlateau, none},
 			{ClassLeak, outside(ClassLeak), ClassLeak, none},
+		}},
+		{"replaced workers", []decision{
+			{ClassPlateau, replaced(), ClassPlateau, ReasonReplaced},
+			{ClassSpikyPlateau, replaced(), ClassSpikyPlateau, ReasonReplaced},
+			{ClassTooShort, replaced(), ClassTooShort, ReasonReplaced},
+			{ClassGrowing, replaced(), ClassGrowing, none},
+			{ClassPlateau, both(replaced(), workers(ClassGrowing)), ClassGrowing, ReasonWorkers},
 		}},
 		{"few checks", []decision{
 			{ClassLeak, fewChecks(), ClassSuspected, ReasonFewRechecks},

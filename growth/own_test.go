@@ -27,11 +27,32 @@ func TestIsOwnNative(t *testing.T) {
 		"/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64.so": false,
 		"/tmp/torchinductor_u/ab/cabc.so":                               false,
 		"[vdso]":                                                        false,
-		"[anonymous]":                                                   false,
 	} {
 		f := Frame{Function: "grow", Module: &Module{Path: file}}
 		if got := f.IsOwnNative(); got != want {
 			t.Errorf("%s: %v", file, got)
+		}
+	}
+
+	for _, f := range []Frame{
+		{Function: "put"}, {Function: "com.example.Cache.put"}, {Function: "Leak.openStream"},
+		{Function: "void com.example.Cache::put(java.lang.Object)"},
+		{Function: "keep", File: "/srv/app/server.js", StartLine: 3},
+		{Function: "[anonymous]+0x7f00"}, // no name, no code of anybody's
+	} {
+		f.Module = &Module{Path: ModuleAnonymous}
+		if own := f.HasName(); f.IsOwnNative() != own {
+			t.Errorf("generated code %q: own %v", f.Function, !own)
+		}
+	}
+	for _, f := range []Frame{
+		{Function: "BytecodeHandler:Star0"}, {Function: "Interpreter"}, {Function: "StubRoutines (1)"},
+		{Function: "java.util.ArrayList.add"}, {Function: "int java.lang.String::hashCode()"},
+		{Function: "alloc", File: "node:buffer"},
+		{Function: "next", File: "/srv/app/node_modules/express/lib/router/index.js"},
+	} {
+		if f.Module = (&Module{Path: ModuleAnonymous}); f.IsOwnNative() {
+			t.Errorf("%q of the runtime or a package is own code", f.Function)
 		}
 	}
 
@@ -84,6 +105,40 @@ func TestHasName(t *testing.T) {
 	} {
 		if f := (Frame{Function: function}); f.HasName() != want {
 			t.Errorf("%s: %v", function, !want)
+		}
+	}
+}
+
+func TestRuntimeOf(t *testing.T) {
+	for file, want := range map[string]Runtime{
+		"/usr/bin/node": RuntimeNode,
+		"/usr/lib/x86_64-linux-gnu/libnode.so.108":              RuntimeNode,
+		"/home/u/.nvm/versions/node/v20.1.0/bin/node (deleted)": RuntimeNode,
+		"/usr/bin/deno": RuntimeDeno,
+		"/usr/lib/jvm/java-17/lib/server/libjvm.so": RuntimeJava,
+		"/usr/share/dotnet/libcoreclr.so":           RuntimeDotnet,
+		"/usr/lib/erlang/erts-13.1/bin/beam.smp":    RuntimeErlang,
+		"/opt/julia/lib/libjulia-internal.so.1.10":  RuntimeJulia,
+		"/usr/bin/lua5.4":                           RuntimeLua,
+		"/usr/bin/luajit-2.1.0-beta3":               RuntimeLua,
+		"/usr/lib/libluajit-5.1.so.2":               RuntimeLua,
+		"/usr/bin/perl":                             RuntimePerl,
+		"/usr/bin/perl5.36.0":                       RuntimePerl,
+		"/usr/lib/x86_64-linux-gnu/libperl.so.5.36": RuntimePerl,
+		"/usr/bin/php8.2":                           RuntimePHP,
+		"/usr/sbin/php-fpm8.2":                      RuntimePHP,
+		"/usr/lib/apache2/modules/libphp8.2.so":     RuntimePHP,
+		"/usr/lib/R/lib/libR.so":                    RuntimeR,
+		"/usr/lib/libruby-3.1.so.3.1.2":             RuntimeRuby,
+		"/usr/bin/ruby3.1":                          RuntimeRuby,
+		"/usr/bin/python3.11":                       "",
+		"/usr/bin/node_exporter":                    "",
+		"/usr/lib/libluatexbase.so":                 "",
+		"/usr/bin/java":                             "", // libjvm.so runs it
+		"/srv/perl-daemon":                          "",
+	} {
+		if got := RuntimeOf(file); got != want {
+			t.Errorf("%s: %q, want %q", file, got, want)
 		}
 	}
 }

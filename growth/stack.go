@@ -14,7 +14,7 @@ import (
 // A Module is a file that is mapped executable into the traced process, or an anonymous area of
 // generated code.
 type Module struct {
-	// Path as the process sees it, "[vdso]", or "[anonymous]".
+	// Path as the process sees it, "[vdso]", or ModuleAnonymous.
 	Path string
 	// BuildID in hexadecimal; empty if the file has none or could not be read.
 	BuildID string
@@ -23,6 +23,9 @@ type Module struct {
 	// Offset of Start in the file, in bytes.
 	Offset uint64
 }
+
+// ModuleAnonymous is Module.Path of memory without a file, which holds generated code.
+const ModuleAnonymous = "[anonymous]"
 
 // A Frame is one function of a stack.
 type Frame struct {

@@ -199,6 +199,20 @@ static __always_inline int step_frame_pointer(struct walk *walk, enum word_kind 
 	return 0;
 }
 
+/* Steps to the caller of code that its file's table leaves out, such as the built-in functions of
+ * V8. The frame pointer is believed only where it leads into known code: other such code is written
+ * by hand, and may use the register as it likes. */
+static __always_inline int step_without_rule(struct walk *walk)
+{
+	if (step_frame_pointer(walk, WORD_FRAME_POINTER))
+		return end_walk(walk, END_NO_RULE);
+	if (!walk->pc)
+		return end_walk(walk, END_NO_RULE);
+
+	walk->address = walk->pc - 1;
+	return find_mapping(walk) ? 0 : end_walk(walk, END_NO_RULE);
+}
+
 /* Returns the value of a register in the innermost frame; 0 in other frames: unknown. */
 static __always_inline __u64 leaf_register(struct walk *walk, __u32 which)
 {
@@ -246,7 +260,7 @@ __attribute__((noinline)) int apply_rule(struct walk *walk)
 	case RULE_GUESS:
 		return step_frame_pointer(walk, WORD_FRAME_POINTER);
 	case RULE_NONE:
-		return end_walk(walk, END_NO_RULE);
+		return step_without_rule(walk);
 	case RULE_UNSUPPORTED:
 		return end_walk(walk, END_UNSUPPORTED);
 	case RULE_STOP:

@@ -30,6 +30,10 @@ type Limitation struct {
 	OpenS float64 `json:"open_s,omitempty"`
 	// Cause is why most stacks lack frames.
 	Cause growth.Truncation `json:"cause,omitempty"`
+	// Runtime runs the language whose functions have no names on the stacks. IsListed: some have, as
+	// the runtime lists its generated code.
+	Runtime  growth.Runtime `json:"runtime,omitempty"`
+	IsListed bool           `json:"is_listed,omitempty"`
 }
 
 // A LimitationCode is the code of a limitation.
@@ -38,6 +42,7 @@ type LimitationCode string
 // The limitations.
 const (
 	LimitedNoHeap  LimitationCode = "no-heap"          // malloc was not traced
+	LimitedRuntime LimitationCode = "language-frames"  // functions in Runtime lack names
 	LimitedPython  LimitationCode = "no-python"        // stacks have no Python frames
 	LimitedThreads LimitationCode = "python-frames"    // Share of the stacks lack Python frames
 	LimitedStacks  LimitationCode = "truncated-stacks" // Share of the stacks
@@ -47,7 +52,8 @@ const (
 
 // LimitationCodes are all of them.
 var LimitationCodes = []LimitationCode{
-	LimitedNoHeap, LimitedPython, LimitedThreads, LimitedStacks, LimitedBursts, LimitedCensus,
+	LimitedNoHeap, LimitedRuntime, LimitedPython, LimitedThreads, LimitedStacks, LimitedBursts,
+	LimitedCensus,
 }
 
 const (
@@ -118,6 +124,9 @@ func limitationsOf(s *Summary) (all []Limitation) {
 		}
 	}
 
+	if l, ok := unnamedLanguage(s); ok {
+		all = append(all, l)
+	}
 	if l, ok := shortStacks(s, growth.LossPythonFrames); ok {
 		l.Code = LimitedThreads
 		all = append(all, l)
@@ -133,6 +142,17 @@ func limitationsOf(s *Summary) (all []Limitation) {
 		all = append(all, Limitation{Code: LimitedCensus, Share: o.Share})
 	}
 	return all
+}
+
+// unnamedLanguage is the runtime of a language whose functions have no names where most memory
+// grows.
+func unnamedLanguage(s *Summary) (l Limitation, ok bool) {
+	if len(s.Suspects) == 0 {
+		return l, false
+	}
+	l.Code = LimitedRuntime
+	l.Runtime, l.IsListed = s.Suspects[0].UnnamedLanguage()
+	return l, l.Runtime != ""
 }
 
 // shortStacks is the share of the stacks that lack frames in one way, and the cause of most; false:

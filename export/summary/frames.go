@@ -23,8 +23,13 @@ func IsOwnNative(frame string) bool {
 	return ok && f.HasName() && f.IsOwnNative() && !growth.IsAllocationWrapper(f.Function)
 }
 
-// nativeFrame reads a frame of native code without a source line: "grow (/app/libx.so)".
+// nativeFrame reads a frame of native code without a source line: "grow (/app/libx.so)", or of
+// generated code: "put ([anonymous])".
 func nativeFrame(frame string) (f growth.Frame, ok bool) {
+	if name, isGenerated := strings.CutSuffix(frame, " ("+growth.ModuleAnonymous+")"); isGenerated {
+		module := &growth.Module{Path: growth.ModuleAnonymous}
+		return growth.Frame{Function: name, Module: module}, true
+	}
 	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
 	if !ok || profile.FrameWithLine.MatchString(frame) {
 		return growth.Frame{}, false
@@ -64,6 +69,28 @@ func (c *Suspect) UserFrame() (chain []string, at int) {
 		}
 	}
 	return chain, -1
+}
+
+// UnnamedLanguage is the runtime that the stacks of a suspect lead through, if they have none of the
+// user's functions; empty: they have one, or lead through none. isListed: other generated code of
+// the runtime has names.
+func (c *Suspect) UnnamedLanguage() (runtime growth.Runtime, isListed bool) {
+	chain, at := c.UserFrame()
+	if at >= 0 {
+		return "", false
+	}
+	for _, frame := range chain {
+		f, isNative := nativeFrame(frame)
+		switch {
+		case !isNative:
+			isListed = isListed || strings.Contains(frame, " (node:")
+		case f.Module.Path == growth.ModuleAnonymous:
+			isListed = isListed || f.HasName()
+		case runtime == "":
+			runtime = growth.RuntimeOf(f.Module.Path)
+		}
+	}
+	return runtime, isListed
 }
 
 // OwnNative is the program's own native function nearest to the allocation site, among the frames

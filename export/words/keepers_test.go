@@ -131,6 +131,11 @@ func TestKeptBy(t *testing.T) {
 			[]string{where, call, "kept by: not found (no reference was found)"},
 			find,
 		},
+		"unread": {
+			keeper.Search{Samples: 8, Reason: keeper.ReasonUnsupported},
+			[]string{where, call, "kept by: not found (the objects of this Python cannot be read)"},
+			find,
+		},
 		"garbage": {
 			keeper.Search{
 				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage,

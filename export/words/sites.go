@@ -21,7 +21,9 @@ func whereLines(s *summary.Summary, place Place) []string {
 	}
 	switch {
 	case s.WhyCode == verdict.ReasonWorkers:
-		return []string{"not known: none of these workers was traced"}
+		return workersWhere(s, s.GrowingGroup())
+	case s.WhyCode == verdict.ReasonReplaced:
+		return workersWhere(s, s.ReplacedGroup())
 	case s.WhyCode == verdict.ReasonOutside:
 		return outsideWhere(s.Outside)
 	case !grows(s) && !onlyFilesGrow(s):
@@ -196,12 +198,15 @@ func fileOf(frame string) string {
 	return filepath.Base(file)
 }
 
+// generatedMark ends a frame of generated code whose source is not known.
+const generatedMark = " (" + growth.ModuleAnonymous + ")"
+
 // functionOf is the function of a frame, as its user calls it.
 func functionOf(frame string) string {
 	if m := profile.FrameWithLine.FindStringSubmatch(frame); m != nil {
 		return functionText(m[1])
 	}
-	name, _, _ := strings.Cut(frame, " (/")
+	name, _, _ := strings.Cut(strings.TrimSuffix(frame, generatedMark), " (/")
 	name = strings.TrimSuffix(name, " "+growth.ByFramePointer)
 	if strings.HasSuffix(name, ")") {
 		return name
@@ -235,13 +240,16 @@ func callerSite(frame string) string {
 // noOwnFrame is why there is none of the user's code in WHERE, with a remedy. missing is why
 // Python's frames are missing; empty: they are not.
 func noOwnFrame(c summary.Suspect, missing string) string {
+	runtime, _ := c.UnnamedLanguage()
 	switch {
 	case missing != "":
 		return missing
 	case strings.HasPrefix(c.Function, "runtime."):
 		return "Go: its own heap profile (net/http/pprof) has every call site"
-	case isOfInterpreter(c.Function):
-		return "functions of " + fileOf(c.Function) + " scripts are not known to allocscope"
+	case runtime != "" && summary.HasName(c.Function):
+		return "no names of " + languages[runtime].name + " here"
+	case isOfInterpreter(c.Function) && summary.HasName(c.Function):
+		return "no names of " + fileOf(c.Function) + " scripts here"
 	case summary.HasName(c.Function):
 		return "no frame of your code is on these stacks"
 	case strings.Contains(c.Function, "["):

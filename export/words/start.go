@@ -65,6 +65,17 @@ func allocatorText(a summary.Allocator) string {
 		cmp.Or(a.Name, "an unknown one"), a.File, heapLimits[a.Limit])
 }
 
+// allocatorNote names the questions about a malloc that bursts leave open, and the remedy, in one
+// line.
+func allocatorNote(a summary.Allocator) string {
+	name, left := cmp.Or(a.Name, a.File), "call sites"
+	if a.Limit == growth.HeapFreeUnmeasured {
+		left = "free memory and fragmentation"
+	}
+	return "malloc is " + name + ": bursts leave " + left +
+		" open. Fix: --overhead off (a slower job)"
+}
+
 // recordRemedy names call sites that bursts cannot.
 const recordRemedy = ": --overhead off records every call and names them, and slows the job more."
 

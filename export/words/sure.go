@@ -183,6 +183,8 @@ func sureLines(s *summary.Summary) []string {
 	}
 	lines := Certainty(v)
 	switch s.WhyCode {
+	case verdict.ReasonReplaced:
+		lines = replacedSure(s)
 	case verdict.ReasonFragmentation:
 		lines = []string{strings.Join(fragmentationLines(s), "; ")}
 	case verdict.ReasonGarbage:
@@ -254,18 +256,20 @@ func limitsLine(s *summary.Summary) string {
 		if isHeapLimit := l.Code != summary.LimitedNoHeap; !grows(s) && isHeapLimit {
 			continue // nothing is to be named
 		}
-		texts = append(texts, limitationText(l))
+		texts = append(texts, limitationText(l, s.Process.PID))
 	}
 	return packed("limited: ", texts)
 }
 
-// limitationText is a gap in the data, with its remedy.
-func limitationText(l summary.Limitation) string {
+// limitationText is a gap in the data, with its remedy for the process with a PID.
+func limitationText(l summary.Limitation, pid int) string {
 	switch l.Code {
 	case summary.LimitedNoHeap:
 		return "malloc was not traced, so that no line of the heap is known"
+	case summary.LimitedRuntime:
+		return languageText(l, pid)
 	case summary.LimitedPython:
-		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.14 would help"
+		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.15 would help"
 	case summary.LimitedThreads:
 		return sharePercent(l.Share) + " of the stacks lack Python frames" + inParentheses(l.Cause.String())
 	case summary.LimitedBursts:
@@ -452,6 +456,8 @@ func noDataText(v summary.Verdict) string {
 			rateUnit(v) + " are all possible"
 	case v.WhyCode == verdict.ReasonTooNoisy:
 		text = "memory swings too much to tell growth from noise"
+	case v.WhyCode == verdict.ReasonHalted:
+		text = Reason(v)
 	case v.Segment == nil || *v.Segment <= 0:
 	case v.WhyCode == verdict.ReasonPlateauTooYoung && slices.ContainsFunc(v.Phases, isWarmup):
 		text = "too short: it has grown until " + lengthText(*v.Segment, v.InSteps()) + " before the end"

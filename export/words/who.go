@@ -42,14 +42,13 @@ func whoLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
-	replaced := s.ReplacedGroup()
 	switch {
 	case s.WhyCode == verdict.ReasonWorkers:
 		return workersWho(s)
 	case s.WhyCode == verdict.ReasonOutside:
 		return outsideWho(s.Outside)
-	case replaced != nil && !grows(s):
-		return []string{"nothing that lasts: " + replacedText(replaced)}
+	case s.WhyCode == verdict.ReasonReplaced:
+		return replacedWho(s)
 	case onlyFilesGrow(s):
 		return []string{whoText(s)}
 	case s.WhyCode == verdict.ReasonNoGrowth:
@@ -344,6 +343,8 @@ func libraryFrame(frame string) string {
 	}
 	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
 	switch {
+	case !ok && summary.HasName(strings.TrimSuffix(frame, generatedMark)):
+		return strings.TrimSuffix(frame, generatedMark)
 	case !ok:
 		return frame
 	case !summary.HasName(frame): // its address is worth no room

@@ -77,7 +77,7 @@ func TestSiteLines(t *testing.T) {
 		},
 		"of another interpreter": {
 			summary.Suspect{Function: "Perl_sv_grow (/usr/bin/perl)"},
-			[]string{"Perl_sv_grow (perl)   <- functions of perl scripts are not known to allocscope"},
+			[]string{"Perl_sv_grow (perl)   <- no names of Perl here"},
 		},
 		"of Go's runtime": {
 			summary.Suspect{Function: "runtime.sysMmap.abi0 (/app/goleak)"},

@@ -139,7 +139,7 @@ func SeriesEvidence(v verdict.Verdict) Evidence {
 // keepers and kinds of memory say nothing of that: the series alone does.
 func (t *Trace) evidence(r *Result) Evidence {
 	switch r.Main.Reason {
-	case verdict.ReasonWorkers, verdict.ReasonOutside:
+	case verdict.ReasonWorkers, verdict.ReasonReplaced, verdict.ReasonOutside:
 		return SeriesEvidence(r.Main.Verdict)
 	}
 

@@ -48,8 +48,8 @@ func rankOf(f *growth.Frame) codeRank {
 }
 
 // A functionIdentity is equal for frames of different stacks that are the same function. place is
-// the file of Python code, and the module of native code. Functions of one name in one file differ
-// by their first line.
+// the source file of Python and of generated code, and the module of native code. Functions of one
+// name in one file differ by their first line.
 type functionIdentity struct {
 	function, place string
 	startLine       int
@@ -58,8 +58,8 @@ type functionIdentity struct {
 
 func identityOf(f *growth.Frame) functionIdentity {
 	switch {
-	case f.Python:
-		return functionIdentity{f.Function, f.File, f.StartLine, true}
+	case f.Python || f.File != "":
+		return functionIdentity{f.Function, f.File, f.StartLine, f.Python}
 	case f.Module != nil:
 		return functionIdentity{function: f.Function, place: f.Module.Path}
 	}

@@ -44,6 +44,7 @@ type program struct {
 	// does not see. unseen is set if it sees none of them.
 	keptBy, also []string
 	unseen       bool
+	garbage      bool // the search knows that they are
 	each         bool // all variables of keptBy keep all samples, each beside the others
 	// container is the type of the first container on the path; entries its number of entries, -1:
 	// the number of the objects noted.
@@ -103,6 +104,8 @@ func readProgram(t *testing.T, file string) (p program, ok bool) {
 			p.needs = value
 		case "EACH":
 			p.each = true
+		case "GARBAGE":
+			p.garbage = true
 		case "UNSEEN BY GC":
 			p.unseen = true
 		case "CONTAINER":

@@ -171,7 +171,10 @@ func TestNamerSymbols(t *testing.T) {
 	for range 2 {
 		named := 0
 		for _, m := range n.maps {
-			if mapped[m.Start] && n.frame(m, m.Start+0xfff, m.Start+0xfff).Function == "f" {
+			if !mapped[m.Start] {
+				continue
+			}
+			if f, isNamed := n.frame(m, m.Start+0xfff, m.Start+0xfff); isNamed && f.Function == "f" {
 				named++
 			}
 		}

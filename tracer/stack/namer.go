@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/jit"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -20,6 +21,7 @@ type Namer struct {
 	debugFiles       *symbol.DebugFiles
 	root             string // of the process, for its debug files
 	Codes            *codeNames
+	generated        *jit.Names
 	keepNativeFrames bool              // of the Python interpreter
 	maps             []process.Mapping // executable ones
 	generation       int               // of maps: how often they have changed
@@ -54,6 +56,7 @@ func NewNamer(
 		debugFiles:       debugFiles,
 		root:             p.HoldRoot(),
 		Codes:            newCodeNames(p),
+		generated:        jit.New(p),
 		keepNativeFrames: keepNativeFrames,
 		files:            make(map[process.FileID]*mappedFile),
 		modules:          make(map[process.Mapping]*growth.Module),
@@ -119,7 +122,7 @@ func (n *Namer) stack(raw Raw, maps []process.Mapping) *growth.Stack {
 			named = append(named, namedFrame{Frame: growth.Frame{Function: growth.FramesLeftOut}})
 		}
 		if w.kind() != bpf.WordPython {
-			named = append(named, n.nativeFrame(maps, w, i == 0))
+			named = append(named, n.nativeFrame(raw, maps, i))
 			continue
 		}
 
@@ -170,11 +173,12 @@ func isShim(f growth.Frame) bool {
 	return f.Module != nil && shim.HasName(f.Module.Path)
 }
 
-// nativeFrame names a native frame, which may be the first of its stack.
-func (n *Namer) nativeFrame(maps []process.Mapping, w word, isFirst bool) namedFrame {
+// nativeFrame names the native frame of a word.
+func (n *Namer) nativeFrame(raw Raw, maps []process.Mapping, i int) namedFrame {
+	w := raw.words[i]
 	pc := w.address()
 	lookup := pc
-	if !isFirst && w.kind() != bpf.WordInterrupted {
+	if i > 0 && w.kind() != bpf.WordInterrupted {
 		lookup-- // into the call, which may be the last instruction of its function
 	}
 
@@ -184,7 +188,13 @@ func (n *Namer) nativeFrame(maps []process.Mapping, w word, isFirst bool) namedF
 		return namedFrame{Frame: unknown}
 	}
 
-	frame := n.frame(m, pc, lookup)
+	frame, isNamed := n.frame(m, pc, lookup)
+	if !isNamed {
+		if f, ok := n.generated.Find(lookup, raw.check); ok {
+			frame.Function, frame.File, frame.StartLine = f.Name, f.File, f.StartLine
+			return namedFrame{Frame: frame, isInterpreter: f.IsTrampoline}
+		}
+	}
 	if w.kind() == bpf.WordFramePointer {
 		frame.Function += " " + growth.ByFramePointer
 	}
@@ -193,8 +203,8 @@ func (n *Namer) nativeFrame(maps []process.Mapping, w word, isFirst bool) namedF
 
 // frame names the function at lookup. Without a symbol the name is the file and pc in the form that
 // addr2line(1) takes.
-func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
-	frame := growth.Frame{Address: pc, Module: n.module(m)}
+func (n *Namer) frame(m process.Mapping, pc, lookup uint64) (frame growth.Frame, isNamed bool) {
+	frame = growth.Frame{Address: pc, Module: n.module(m)}
 	address := pc
 	if m.IsFile() {
 		address = pc - m.Start + m.Offset
@@ -203,14 +213,14 @@ func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 	if f := n.mappedFile(m); f.symbols != nil {
 		if virtual, ok := f.symbols.Address(lookup - m.Start + m.Offset); ok {
 			if frame.Function, ok = n.nameOf(f, virtual); ok {
-				return frame
+				return frame, true
 			}
 			address = virtual + pc - lookup
 		}
 	}
 
 	frame.Function = fmt.Sprintf("%s+%#x", filepath.Base(frame.Module.Path), address)
-	return frame
+	return frame, false
 }
 
 // nameOf names the function at an address of a file. The file's symbol table may take the place of
@@ -234,7 +244,7 @@ func (n *Namer) module(m process.Mapping) *growth.Module {
 
 	module := &growth.Module{Path: m.Path, Start: m.Start, Limit: m.End, Offset: m.Offset}
 	if m.Path == "" {
-		module.Path = "[anonymous]"
+		module.Path = growth.ModuleAnonymous
 	}
 	if f := n.mappedFile(m); f.symbols != nil {
 		module.BuildID = f.symbols.BuildID()

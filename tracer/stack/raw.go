@@ -16,6 +16,7 @@ type Raw struct {
 	python bpf.PythonError
 	words  []word
 	gap    int // index in words behind which frames were left out; 0: none were
+	check  int // of generated code, when the stack was reported
 }
 
 // A word is a native frame, or one of the two words of a Python frame.

@@ -94,6 +94,7 @@ func (t *Table) Add(raw Raw) {
 	if raw.ID == LostID || t.named.has(raw.ID) {
 		return
 	}
+	raw.check = t.Namer.generated.Check(t.Namer.maps)
 	t.unnamed.add(raw, t.Namer.maps)
 	t.settle()
 }
@@ -114,6 +115,7 @@ func (t *Table) find(id uint64) (*growth.Stack, bool) {
 
 // name names a stack, and charges the cost.
 func (t *Table) name(u unnamedStack) (s *growth.Stack) {
+	t.Namer.generated.Check(u.maps)
 	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
 		s = t.named.add(u.raw.ID, t.Namer.stack(u.raw, u.maps))
 	}))

@@ -169,6 +169,9 @@ func TestNameHostile(t *testing.T) {
 		{"_ZN1aC1Ev", "a::a"},
 		{"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"},
 		{"_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"},
+		{"_RNvXs_NtCs5_3foo3barNtB4_3BazNtB4_5Trait3run", "<foo::bar::Baz as foo::bar::Trait>::run"},
+		{"main.(*Cache[go.shape.string]).Put", "main.(*Cache[...]).Put"},
+		{"gopkg.in/yaml%2ev3.Marshal", "gopkg.in/yaml.v3.Marshal"},
 	}
 
 	var names []string

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -227,7 +228,22 @@ func Demangle(name string) string { return printed(name) }
 // printed returns name as people read it: demangled, of printable characters.
 // It is empty only if name is.
 func printed(name string) string {
-	return growth.Printable(demangled(name))
+	return growth.Printable(goName(demangled(name)))
+}
+
+// typeShape matches the type arguments of a generic function of Go, by their shapes in memory.
+var typeShape = regexp.MustCompile(`\[go\.shape\..*\]`)
+
+// goName is a name of a function of Go as Go's own tools print it: without type arguments, and with
+// the dots of the last part of the package's path, which the linker escapes.
+func goName(name string) string {
+	if strings.Contains(name, "[go.shape.") {
+		name = typeShape.ReplaceAllString(name, "[...]")
+	}
+	if strings.Contains(name, "/") {
+		name = strings.ReplaceAll(name, "%2e", ".")
+	}
+	return name
 }
 
 // demangled demangles a C++ or Rust name with pprof's default options: no

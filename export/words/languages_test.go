@@ -1,0 +1,51 @@
+package words
+
+import (
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// TestLanguageText: whichever language it is, the remedy is whole in one line of HOW SURE.
+func TestLanguageText(t *testing.T) {
+	const pid = 4194304 // the kernel's largest
+	for runtime := range languages {
+		for _, isListed := range []bool{false, true} {
+			l := summary.Limitation{
+				Code: summary.LimitedRuntime, Runtime: runtime, IsListed: isListed,
+			}
+			text := "limited: " + limitationText(l, pid)
+			if len(text) > ResultWidth-labelWidth {
+				t.Errorf("%d columns: %s", len(text), text)
+			}
+		}
+	}
+
+	java := summary.Limitation{Code: summary.LimitedRuntime, Runtime: growth.RuntimeJava}
+	want := "no names of Java: -XX:+PreserveFramePointer, then jcmd 7 Compiler.perfmap"
+	if got := limitationText(java, 7); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	java.IsListed = true
+	want = "more names of Java: jcmd 7 Compiler.perfmap again, once compiled"
+	if got := limitationText(java, 7); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestAllocatorNote: the remedy is whole in one line of NOTE.
+func TestAllocatorNote(t *testing.T) {
+	for _, name := range []string{"tcmalloc", "mimalloc", "jemalloc"} {
+		note := allocatorNote(summary.Allocator{Name: name, Limit: growth.HeapUnchecked})
+		if len(note) > ResultWidth-labelWidth {
+			t.Errorf("%d columns: %s", len(note), note)
+		}
+	}
+	want := "malloc is libx.so: bursts leave free memory and fragmentation open. " +
+		"Fix: --overhead off (a slower job)"
+	unmeasured := summary.Allocator{File: "libx.so", Limit: growth.HeapFreeUnmeasured}
+	if got := allocatorNote(unmeasured); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

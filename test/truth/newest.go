@@ -227,7 +227,8 @@ func (c *campaign) newestKeepers(ctx context.Context, python string, r *Row) err
 	harness.OwnGroup(tests)
 	tests.Dir = filepath.Join(c.testdata, "..", "tracer", "objects")
 	tests.Env = append(os.Environ(), "ALLOCSCOPE_KEEPERS="+python)
-	output, _ := tests.CombinedOutput() // its last line has the result
+
+	output, _ := tests.CombinedOutput()                                               // its last line says
 	_ = os.WriteFile(filepath.Join(c.output, fileName(r.Name)+".log"), output, 0o600) // to look at
 
 	found := keepersSaid.FindStringSubmatch(string(output))

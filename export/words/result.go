@@ -378,7 +378,17 @@ func (l layout) command(entry string) []string {
 		return []string{entry}
 	}
 	entry, _, _ = strings.Cut(entry, "   # ")
-	rows := wrappedRows(entry, "", l.room()-len(` \`))
+
+	var rows []string
+	room := l.room() - len(` \`)
+	for i, word := range strings.Split(entry, " ") { // no word is cut: it may be a path
+		last := len(rows) - 1
+		if i > 0 && ansi.StringWidth(rows[last]+" "+word) <= room {
+			rows[last] += " " + word
+		} else {
+			rows = append(rows, word)
+		}
+	}
 	for i := range rows[:len(rows)-1] {
 		rows[i] += ` \`
 	}

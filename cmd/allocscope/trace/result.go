@@ -76,6 +76,7 @@ func isBrief(s *summary.Summary) bool {
 
 // PrintDetails prints the numbers behind a result.
 func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
+	whole := out // for commands
 	out = console.Wrapped(out)
 	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n", s.Process.Command, s.Process.PID,
 		units.Seconds(s.DurationS), words.Ended(s))
@@ -119,7 +120,7 @@ func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
 		}
 	}
 
-	return printNext(out, dir)
+	return printNext(whole, dir)
 }
 
 // printNext prints the commands that show more.

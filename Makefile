@@ -297,6 +297,13 @@ test-truth: build ## Compare with leaks of upstream, test programs of leak check
 		$(TRUTH_FLAGS)
 	$(GO) generate ./test/truth
 
+# As in test-truth; SLICE=1 takes a few programs, for a minute each.
+.PHONY: test-sid
+test-sid: build ## Check the newest Pythons, PyTorch and mallocs of Debian sid, 50 minutes; nightly
+	@.ci/packages $(TRUTH_PACKAGES)
+	$(ROOT_GO) test/truth/newest $(if $(SLICE),-slice,-results test/truth/results.json) $(TRUTH_FLAGS)
+	$(GO) generate ./test/truth
+
 # WAYS chooses: names of test/run/plan.go, default all.
 .PHONY: test-run
 test-run: build ## Start jobs in real ways below allocscope run: PyTorch, ranks, a build, 10 minutes; WAYS

@@ -8,6 +8,9 @@ type HeapLimit string
 const (
 	// HeapUnchecked: no object can be checked from outside, so that call sites stay undecided.
 	HeapUnchecked HeapLimit = "unchecked"
+	// HeapUnknownVersion is HeapUnchecked of a malloc whose objects can be checked in versions of
+	// another layout.
+	HeapUnknownVersion HeapLimit = "unknown-version"
 	// HeapFreedLooksAlive: up to a third of the freed memory looks alive, so that call sites may
 	// stay unnamed for long.
 	HeapFreedLooksAlive HeapLimit = "freed-looks-alive"

@@ -25,6 +25,10 @@ type ProcessHistory struct {
 	First, Last time.Duration
 	// End is when its PID was found to run another program; 0: it was not.
 	End time.Duration
+	// Stopped and Frozen are how long it was halted, to a sample.
+	Stopped, Frozen time.Duration
+	// Group that it is of, if it is a worker.
+	Group GroupKey
 
 	pss, private int64 // latest reading
 	peakRSS      int64
@@ -45,7 +49,7 @@ type History struct {
 	alive map[int]*ProcessHistory // by PID, in the last sample
 	// restored: the last sample is of an earlier trace.
 	restored bool
-	groups   map[Role]*Group
+	groups   map[GroupKey]*Group
 }
 
 // Add adds a sample that is later than all before, and returns its row.
@@ -91,16 +95,30 @@ func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 		if ok {
 			t.End = now
 		}
-		t = &ProcessHistory{First: now, pss: Unknown, private: Unknown}
+		t = &ProcessHistory{First: now, Last: now, pss: Unknown, private: Unknown}
 		h.Processes = append(h.Processes, t)
 	}
 
 	if t.Traced && !member.Traced { // it has just ended; it stays a traced process
 		member.Traced, member.From, member.Headroom = true, t.From, t.Headroom
 	}
+	t.addHalt(member.Condition.Halt, now-t.Last)
 	t.Member, t.Last = member, now
+	if t.Role.IsWorker() {
+		t.Group = h.groupOf(&t.Process)
+	}
 
 	return t
+}
+
+// addHalt adds the time since the last sample, where the process is halted.
+func (t *ProcessHistory) addHalt(halt Halt, since time.Duration) {
+	switch halt {
+	case HaltStopped:
+		t.Stopped += since
+	case HaltFrozen:
+		t.Frozen += since
+	}
 }
 
 // KeepsLast reports whether the history keeps its last sample when the next one comes.
@@ -232,13 +250,14 @@ func (h *History) Main() *ProcessHistory {
 	return main
 }
 
-// withoutReplaced leaves out the workers that have ended while a process that they served lives on.
+// withoutReplaced leaves out the workers that have ended, or will soon as the ones before, while a
+// process that they served lives on.
 func (h *History) withoutReplaced(traced []*ProcessHistory) []*ProcessHistory {
 	lives := slices.ContainsFunc(traced, func(t *ProcessHistory) bool {
 		return !t.Role.IsWorker() && !t.hasEnded(h)
 	})
 	return slices.DeleteFunc(traced, func(t *ProcessHistory) bool {
-		return lives && t.Role.IsWorker() && t.hasEnded(h)
+		return lives && t.Role.IsWorker() && (t.hasEnded(h) || h.IsReplaced(t))
 	})
 }
 

@@ -120,6 +120,19 @@ func TestHistoryAdd(t *testing.T) {
 	})
 }
 
+func TestHistoryHalts(t *testing.T) {
+	var h History
+	for second, halt := range []Halt{HaltFrozen, HaltFrozen, "", HaltStopped, HaltStopped, HaltFrozen} {
+		m := seen(second, map[int]Sample{1: unread(10)}, nil)
+		m.Members[0].Condition.Halt = halt
+		h.Add(m)
+	}
+	p := h.Processes[0]
+	if p.Stopped != 2*time.Second || p.Frozen != 2*time.Second || p.Condition.Halt != HaltFrozen {
+		t.Errorf("stopped %v, frozen %v, at the end %q", p.Stopped, p.Frozen, p.Condition.Halt)
+	}
+}
+
 func TestHistoryMain(t *testing.T) {
 	t.Run("not what runs after the trainer", func(t *testing.T) {
 		var h History
@@ -242,8 +255,14 @@ func TestGroups(t *testing.T) {
 		1: unread(900), 2: {RSS: 400, PSS: 60, Private: 50}, 3: unread(410), 4: unread(420),
 		5: {RSS: 9, PSS: 8, Private: 7},
 	}, roles))
-	other := Group{Role: RoleOther, Count: 1, Largest: 5, RSS: 9, PSS: 8, Private: 7}
-	compiling := Group{Role: RoleCompileWorker, Count: 3, Largest: 4, RSS: 410, PSS: Unknown, Private: Unknown}
+	other := Group{
+		GroupKey: GroupKey{Role: RoleOther}, Count: 1,
+		Largest: 5, RSS: 9, PSS: 8, Private: 7,
+	}
+	compiling := Group{
+		GroupKey: GroupKey{Role: RoleCompileWorker}, Count: 3,
+		Largest: 4, RSS: 410, PSS: Unknown, Private: Unknown,
+	}
 	mustGroup(t, &h, []Group{other, compiling})
 
 	h.Add(seen(2, map[int]Sample{
@@ -254,7 +273,10 @@ func TestGroups(t *testing.T) {
 	mustGroup(t, &h, []Group{compiling, other})
 
 	h.Add(seen(3, map[int]Sample{1: unread(900), 2: {RSS: 400, PSS: 70, Private: 60}}, roles))
-	mustGroup(t, &h, []Group{{Role: RoleCompileWorker, Count: 1, Largest: 2, RSS: 400, PSS: 70, Private: 60}})
+	mustGroup(t, &h, []Group{{
+		GroupKey: GroupKey{Role: RoleCompileWorker}, Count: 1, Largest: 2,
+		RSS: 400, PSS: 70, Private: 60,
+	}})
 
 	want := verdict.Series{X: []float64{2, 3}, Y: []float64{153, 60}}
 	if got := h.Groups()[0].History; !reflect.DeepEqual(got, want) {
@@ -303,7 +325,9 @@ func TestGroupOfReplacedWorkers(t *testing.T) {
 func TestGroupHasTracedWorkers(t *testing.T) {
 	roles := map[int]Role{1: RoleTrainer, 2: RoleWorker, 3: RoleWorker}
 	s := seen(1, map[int]Sample{1: unread(9), 2: {RSS: 5, Private: 5}, 3: {RSS: 6, Private: 6}}, roles)
-	s.Members[1].Traced, s.Members[1].Parent = true, 1
+	for i := range s.Members {
+		s.Members[i].Parent, s.Members[i].Traced = 1, s.Members[i].PID == 2
+	}
 	var h History
 	h.Add(s)
 	if g := h.Groups()[0]; g.Count != 2 || g.Traced != 1 || g.Private != 11 {

@@ -37,6 +37,9 @@ type Process struct {
 	Executable string
 	Arguments  []string
 	Role       Role
+	// Service is the program that a process works for, as people call it: "gunicorn". A copy of a
+	// process is of the service of that one.
+	Service string
 	// Rank of a RoleRank; Unknown otherwise.
 	Rank int
 	// Identity has Role and Rank, too.
@@ -100,6 +103,22 @@ type ProcessSample struct {
 	Sample
 }
 
+// A Condition describes a process beside its memory. The zero value runs.
+type Condition struct {
+	Halt Halt
+	// Remaining is the number of threads that live once the main thread has ended; 0: it lives.
+	Remaining int64
+}
+
+// A Halt is why a process does not run.
+type Halt string
+
+// The halts.
+const (
+	HaltStopped Halt = "stopped" // by a signal (SIGSTOP) or a debugger
+	HaltFrozen  Halt = "frozen"  // by its cgroup, as docker pause does
+)
+
 // A Member is a process of the tree and whether it is traced.
 type Member struct {
 	Process
@@ -108,6 +127,8 @@ type Member struct {
 	From   time.Duration
 	// Headroom of a traced process: the rest of a limit of its own.
 	Headroom Headroom
+	// Condition of a traced process.
+	Condition Condition
 }
 
 // A TreeSample is the state of a process tree and of the memory around it.

@@ -91,6 +91,7 @@ type SourceReason string
 const (
 	SourceNotMapped   SourceReason = "not-mapped"   // library File is not mapped
 	SourceNoAllocator SourceReason = "no-allocator" // no file of the process has a malloc
+	SourceGo          SourceReason = "go"           // a Go program without a malloc
 	Source32Bit       SourceReason = "32-bit"       // File is a 32-bit program
 	SourceNoShim      SourceReason = "no-shim"      // the preloaded library samples nothing
 	SourceProducer    SourceReason = "producer"     // for Detail, malloc is probed instead of it
@@ -101,19 +102,23 @@ const (
 // its reason has. The zero value: there is nothing to report.
 type SourceFailure struct {
 	Reason SourceReason `json:"reason,omitempty"`
-	// File is the library, or the program, that the reason is about.
+	// File is the library, or the program, that the reason or the gap is about.
 	File string `json:"file,omitempty"`
-	// Detail is the error, in up to 200 bytes.
+	// Detail is the error, in up to 200 bytes, or the name of an allocator.
 	Detail string `json:"detail,omitempty"`
 }
 
 // A SourceGap is a gap in the data of an attached source.
 type SourceGap string
 
+// AllocatorGo is the name of Go's allocator.
+const AllocatorGo = "Go"
+
 // The gaps.
 const (
 	Gap32BitCalls SourceGap = "32-bit-calls" // source mapping: system calls of a 32-bit program
 	GapBlocks     SourceGap = "blocks"       // source cuda: blocks that take too much, but for totals
+	GapAllocator  SourceGap = "allocator"    // source heap: allocator Detail, which is in File, too
 )
 
 // An OverheadReason is why the overhead controller opened or closed probes, or changed an interval.

@@ -76,6 +76,7 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 	addBreakdown(s, result)
 	s.Losses, s.MarksDropped = losses, r.marks.Dropped()
 	s.Stopped = r.session.IsStopped(s.Process.PID)
+	s.Condition = summary.ConditionOf(main.History)
 
 	s.GPUMemory = gpuSummaries(t, result.All)
 	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {
@@ -146,13 +147,21 @@ func groupsOf(all []conclude.Group) []summary.Group {
 	var groups []summary.Group
 	for _, g := range all {
 		v := summary.VerdictOf(g.Verdict, summary.AxisSeconds)
-		groups = append(groups, summary.Group{
-			Role: g.Role, Processes: g.Count, EachBytes: summary.Known(g.RSS),
+		out := summary.Group{
+			Role: g.Role, Service: g.Service, Parent: g.Parent,
+			Processes: g.Count, EachBytes: summary.Known(g.RSS),
 			PrivateBytes: summary.Known(g.Private), PSSBytes: summary.Known(g.PSS),
 			Verdict: v.Class, RateBytesPerMin: v.Rate, Traced: g.Traced, LargestPID: g.Largest,
 			Replaced: g.Replaced, ReplacedGrowing: g.Growing, ReplacedGrowthBytes: g.Grown,
 			ReplacedLifeS: summary.Seconds(g.Life),
-		})
+		}
+		if of := g.Generations; of != nil {
+			out.ReplacedTraced = of.Traced
+			for _, c := range of.Suspects[:min(maxSuspects, len(of.Suspects))] {
+				out.ReplacedSuspects = append(out.ReplacedSuspects, summary.SuspectOf(c))
+			}
+		}
+		groups = append(groups, out)
 	}
 	return groups
 }

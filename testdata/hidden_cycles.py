@@ -18,7 +18,7 @@ class Node:
 def nodes():
     node = Node()
     node.me = node
-    return id(node)
+    return str(id(node))
 
 
 def picklers():
@@ -26,7 +26,7 @@ def picklers():
     pickler = pickle.Pickler(io.BytesIO())
     pickler.dump(kept)
     kept.append(pickler)
-    return id(kept)
+    return str(id(kept))
 
 
 for make in nodes, picklers:

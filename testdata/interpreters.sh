@@ -2,7 +2,7 @@
 # Prints the Python interpreters that the tests trace, a line for each: its name, a tab, and the command that runs it, or
 # "missing: " and the reason why it cannot be had.
 #
-# They are the system's, the ones of pyenv (3.8 to 3.14), and the ones of other Debian releases,
+# They are the system's, the ones of pyenv (3.8 to 3.15), and the ones of other Debian releases,
 # which debootstrap unpacks into folders of their own, once, all at a time, from the mirror that the
 # system's apt uses: about a minute and 300 MB each. Their signatures are checked. Nothing is
 # installed.
@@ -10,13 +10,16 @@
 # With the argument "minors" pyenv's are only of minor versions that neither the system nor
 # Debian has. With the argument "unusual" it prints others instead: debug builds, PyPy, and the ones
 # that build-interpreters.sh has built.
+#
+# Where ALLOCSCOPE_ROOT is the folder of a system, it prints the Pythons of that one alone: debian-NAME-3.15 for
+# /usr/bin/python3.15, and debug-NAME-3.15 for python3.15d, which is unusual.
 set -eu
 
 SUITES="bullseye trixie forky"
-OF_SUITES="3.9 3.13 3.14" # their minor versions
-VERSIONS='3\.(8|9|1[0-4])'
+OF_SUITES="3.9 3.13 3.14 3.15" # their minor versions
+VERSIONS='3\.(8|9|1[0-5])'
 # Packages that a suite has beside python3.
-UNUSUAL="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent"
+MORE="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent forky:python3.15"
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/interpreters
 SYSTEM=/usr/bin/python3
 PATH=$PATH:/usr/sbin:/sbin # of debootstrap and chroot
@@ -35,9 +38,11 @@ missing() { # NAME REASON
 
 # The packages of suite $1 beside python3, each after a comma.
 more() {
-	case $UNUSUAL in
-	"$1":*) echo ",${UNUSUAL#*:}" ;;
-	esac
+	for of_suite in $MORE; do
+		case $of_suite in
+		"$1":*) echo ",${of_suite#*:}" ;;
+		esac
+	done
 }
 
 # Whether folder $2 has suite $1 with all packages.
@@ -138,6 +143,24 @@ built() {
 	done
 }
 
+# Prints the Pythons in folder $1: the debug builds, if $2 is "unusual".
+in_folder() {
+	of=debian-$(basename "$1")
+	programs=$1/usr/bin/python3.*[0-9]
+	if [ "$2" = unusual ]; then
+		of=debug-$(basename "$1")
+		programs=$1/usr/bin/python3.*[0-9]d
+	fi
+	for program in $programs; do
+		version=${program##*/python}
+		[ ! -x "$program" ] || found "$of-${version%d}" "$(command -v chroot) $1 /usr/bin/${program##*/}"
+	done
+}
+
+if [ -n "${ALLOCSCOPE_ROOT:-}" ]; then
+	in_folder "$ALLOCSCOPE_ROOT" "${1:-}"
+	exit
+fi
 use_proxy
 if [ "${1:-}" = unusual ]; then
 	provide trixie debug-3.13 /usr/bin/python3.13d
@@ -151,7 +174,10 @@ lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
 jobs=
 for suite in $SUITES; do
-	provide "$suite" "debian-$suite" "$SYSTEM" >"$lines/$suite" &
+	{
+		provide "$suite" "debian-$suite" "$SYSTEM"
+		[ "$suite" != forky ] || provide forky debian-forky-3.15 /usr/bin/python3.15
+	} >"$lines/$suite" &
 	jobs="$jobs $!"
 done
 for job in $jobs; do

@@ -1,7 +1,9 @@
 #!/bin/bash
 # Unpacks a release of Debian or Ubuntu into a folder, once, with packages:
 #
-#     release.sh SUITE FOLDER [PACKAGE...]
+#     release.sh SUITE[+SUITE] FOLDER [PACKAGE...]
+#
+# The second suite is only a source of packages that the first one lacks, as experimental is for sid.
 #
 # Debian comes from the mirror that this machine's apt uses, Ubuntu from UBUNTU_ARCHIVE (default:
 # archive.ubuntu.com). Signatures are checked, with Ubuntu's keys from a package of Debian's.
@@ -30,13 +32,24 @@ keep_ubuntu_keys() {
 	rm -rf "$work"
 }
 
-# Installs packages in folder $1, whose apt needs this system's names of hosts.
-install_packages() {
+# Runs apt-get in folder $1, which needs this system's names of hosts.
+apt_get() {
 	local root=$1
 	shift
 	cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 	"$inside" "$root" env DEBIAN_FRONTEND=noninteractive ${http_proxy:+"http_proxy=$http_proxy"} \
-		apt-get -qq -y install --no-install-recommends "$@"
+		apt-get -qq -y "$@"
+}
+
+# Installs packages in folder $1. A mirror may have the second suite's list of some weeks ago.
+install_packages() {
+	local root=$1
+	shift
+	if [ -n "$second" ]; then
+		echo "deb $(mirror debian) $second main" >"$root/etc/apt/sources.list.d/$second.list"
+		apt_get "$root" -o Acquire::Check-Valid-Until=false update
+	fi
+	apt_get "$root" install --no-install-recommends "$@"
 }
 
 # Unpacks into $1. debootstrap knows releases newer than itself by the way of older ones.
@@ -75,7 +88,8 @@ report() {
 	[ $status = 0 ] || die "unpack $suite: $(tail -n 1 "$folder.log") (see $folder.log)" 2>&3
 }
 
-suite=$1 folder=$2
+suite=${1%%+*} second=${1#"${1%%+*}"} folder=$2
+second=${second#+}
 shift 2
 [ ! -d "$folder" ] || exit 0
 [ "$(id -u)" = 0 ] || die "needs root to unpack $suite"

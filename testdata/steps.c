@@ -8,9 +8,11 @@
  *     map N SIZE TOUCHED    map_here() maps N pieces of SIZE bytes and writes to the first TOUCHED bytes of each
  *     unmap                 the pieces of the last "map"
  *     cycle N               maps a page, N times another one over it, and unmaps that
+ *     move                  a thread executes the orders from now on, and the main thread ends
  *     exec PROGRAM ARG      executes another program
  *     exit                  with status 0 */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -121,6 +123,17 @@ static void execute(void)
 	die("cannot execute\n");
 }
 
+static void *execute_orders(void *moved);
+
+static void move(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, execute_orders, "moved"))
+		die("no thread\n");
+	pthread_exit(NULL);
+}
+
 static void step(char *line)
 {
 	char *word = strtok(line, " ");
@@ -139,6 +152,8 @@ static void step(char *line)
 		unmap();
 	else if (!strcmp(word, "cycle"))
 		cycle(number());
+	else if (!strcmp(word, "move"))
+		move();
 	else if (!strcmp(word, "exec"))
 		execute();
 	else if (!strcmp(word, "exit"))
@@ -161,15 +176,24 @@ static void read_line(char *line, long size)
 	die("line too long\n");
 }
 
-int main(void)
+/* Executes orders. The order "move" is done when the next thread says so here. */
+static void *execute_orders(void *moved)
 {
 	char line[512];
 
-	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* touched memory counts by pages */
-	say("ready\n");
+	if (moved)
+		say("done\n");
 	for (;;) {
 		read_line(line, sizeof(line));
 		step(line);
 		say("done\n");
 	}
+	return NULL;
+}
+
+int main(void)
+{
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* touched memory counts by pages */
+	say("ready\n");
+	execute_orders(NULL);
 }

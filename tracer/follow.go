@@ -183,6 +183,7 @@ func (f *follower) follow(ctx context.Context) []Change {
 	for _, t := range f.session.targets.list() {
 		t.noticeExecution()
 		f.noticeStall(t)
+		f.noticeThread(t)
 	}
 	f.addAgain(ctx)
 	f.addSelected(ctx)
@@ -205,6 +206,17 @@ func (f *follower) noticeStall(t *target) {
 	change := changeOf(growth.TreeNotTraced, pid, t.process.Command())
 	change.Err = err
 	f.report(change)
+}
+
+// noticeThread attaches probes again where the thread has ended by which the kernel knew the process.
+func (f *follower) noticeThread(t *target) {
+	if !t.isAlive() {
+		return
+	}
+	if tid := t.process.TID(); tid != t.tid {
+		t.tid = tid
+		t.reattach(f.session.probing)
+	}
 }
 
 // addAgain attaches again to targets that were attached to before their C library was loaded.

@@ -155,6 +155,7 @@ func (l *lifecycle) attach(ctx context.Context, t preparedTarget) (attachedTarge
 		return none, err
 	}
 
+	t.tid = t.process.TID()
 	defer context.AfterFunc(ctx, t.sources.Stop)()
 	t.sources.Attach(maps)
 	if err := ctx.Err(); err != nil {

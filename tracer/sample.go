@@ -26,7 +26,7 @@ func (s *Session) Sample() growth.TreeSample {
 		if t := s.targets.traced(m.Info.PID); t != nil {
 			member.Traced, member.From = true, t.from
 			ofProcess.Steps = t.sources.Steps.Count()
-			member.Headroom = t.process.Headroom()
+			member.Headroom, member.Condition = t.process.Headroom(), t.process.Condition()
 			tensors.Set(&ofProcess.Sample, m.Info.PID)
 			onGPUs.Set(&ofProcess.Sample, m.Info.PID)
 

@@ -39,6 +39,7 @@ type target struct {
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
 
+	tid     int            // the thread by which the kernel knows the process, for its probes
 	image   process.Image  // the program when it was first read
 	parent  int            // the parent's PID then
 	stop    chan struct{}  // closed to stop the target's goroutines
@@ -74,6 +75,24 @@ func (t *target) err() error {
 // isAlive reports whether the process is alive and, as far as is known, still executes the traced
 // program.
 func (t *target) isAlive() bool { return t.err() == nil && t.process.Alive() }
+
+// reattach attaches the probes again. The BPF programs forget the calls whose return they have missed
+// meanwhile.
+func (t *target) reattach(p *probing) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	t.sources.Reattach()
+	if p.blockInterval != 0 {
+		_ = t.sources.GPU.FollowBlocks(false) // its status has the error
+		_ = t.sources.GPU.FollowBlocks(true)
+	}
+	if p.schedule.IsOpen() {
+		_ = p.nextEpoch() // else their returns count for the calls that come next
+	}
+}
 
 // noticeExecution ends the target if the BPF programs have seen an execve. Its event may still be
 // in the ring buffer, or lost.

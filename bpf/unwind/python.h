@@ -8,8 +8,10 @@
 
 #include "unwind/code.h"
 
-#define MAX_THREADS 4096 /* interpreters and thread states that are searched */
-#define THREADS_AT_ONCE 64
+/* Interpreters and thread states that are searched. A process has fewer threads: each maps its
+ * stack and a guard page, and vm.max_map_count is 65530. */
+#define MAX_THREADS 65536
+#define THREADS_AT_ONCE 256
 #define MAX_STATES 4 /* thread states per thread */
 #define FRAMES_AT_ONCE 4
 

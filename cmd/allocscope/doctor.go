@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/tracer/doctor"
@@ -60,6 +61,7 @@ func writeDoctor(out io.Writer, report doctor.Report, asJSON bool) error {
 		return encoder.Encode(report)
 	}
 
+	out = console.Wrapped(out)
 	for _, check := range report.Checks {
 		fmt.Fprintf(out, "%s  %-22s %s\n", doctorMarks[check.State], check.Name, check.Finding)
 		if check.Remedy != "" {

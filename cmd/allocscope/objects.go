@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
@@ -125,6 +126,9 @@ func runObjects(ctx context.Context, out io.Writer, pid int, flags objectsFlags)
 		slog.Warn(err.Error())
 	}
 
+	if !flags.json {
+		out = console.Wrapped(out)
+	}
 	c := objectCounter{flags: flags, out: out, process: p, image: stat.Image, began: time.Now()}
 	defer c.worker.Close()
 	c.worker.Hurry()

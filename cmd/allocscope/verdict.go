@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/series"
@@ -201,6 +202,7 @@ func printVerdict(out io.Writer, path string, v summary.Verdict, flags verdictFl
 	if flags.limit.Bytes > 0 {
 		limit = "limit " + flags.limit.String()
 	}
-	_, err := fmt.Fprintln(out, strings.Join(words.VerdictResult(v, path, limit).Lines(nil), "\n"))
+	_, err := fmt.Fprintln(out, strings.Join(words.VerdictResult(v, path, limit).
+		Lines(console.Width(out), nil), "\n"))
 	return err
 }

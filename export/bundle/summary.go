@@ -45,6 +45,7 @@ var fieldRules = map[string]textRule{
 	"Process.Command":           (*pseudonyms).command,
 	"Process.Executable":        (*pseudonyms).path,
 	"TreeProcess.Command":       (*pseudonyms).command,
+	"Group.Service":             (*pseudonyms).command,
 	"Related.Command":           (*pseudonyms).command,
 	"Outside.Path":              (*pseudonyms).path,
 	"Outside.Largest":           (*pseudonyms).path,

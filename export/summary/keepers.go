@@ -67,7 +67,7 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 			PID: s.PID, StackID: stackID(s.Stack), Type: units.Name(s.Type), Samples: s.Samples,
 			Paths: []keeper.Path{}, Reason: s.Reason, Garbage: s.Garbage,
 			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took), Earlier: s.IsEarlier,
-			Lost: len(s.Sweep.Lost), Unproven: s.Sweep.Premise, UnprovenBytes: s.Sweep.Bytes,
+			Lost: s.Sweep.Unheld(), Unproven: s.Sweep.Premise, UnprovenBytes: s.Sweep.Bytes,
 			Runtime: s.Sweep.Runtime,
 		}
 		if s.Waits.For != "" {

@@ -37,6 +37,7 @@ const (
 	StepNothing   StepCode = "nothing"    // nothing is to be fixed
 	StepSave      StepCode = "save"       // write a checkpoint, or raise the limit: memory ends soon
 	StepLongLived StepCode = "long-lived" // let workers live longer, and trace one
+	StepWorker    StepCode = "worker"     // find the keeper of the memory of each worker
 	StepUnlink    StepCode = "unlink"     // unlink the files in RAM
 	StepKernel    StepCode = "kernel"     // find what the kernel keeps for the job
 	StepPeaks     StepCode = "peaks"      // see what runs in the spikes, to lower them
@@ -150,6 +151,10 @@ func (s *Summary) steps() []Step {
 				Code: StepTrace, PID: g.LargestPID, DurationS: otherProcessSeconds, NoChildren: true,
 			}}
 		}
+	case verdict.ReasonReplaced:
+		g := s.ReplacedGroup()
+		return withFirst(g != nil && len(g.ReplacedSuspects) > 0, Step{Code: StepWorker},
+			Step{Code: StepLongLived}, longer)
 	case verdict.ReasonOutside:
 		return s.outsideSteps(longer)
 	}
@@ -161,7 +166,7 @@ func (s *Summary) steps() []Step {
 		}
 		return []Step{{Code: StepTrace, PID: s.Other.PID, DurationS: otherProcessSeconds}}
 	case verdict.ClassTooShort:
-		return withFirst(s.ReplacedGroup() != nil, Step{Code: StepLongLived}, longer)
+		return []Step{longer}
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return s.stableSteps(longer)
 	case verdict.ClassFillsUp:
@@ -265,8 +270,6 @@ func (s *Summary) HasEnded() bool {
 func (s *Summary) stableSteps(longer Step) []Step {
 	step := Step{Code: StepNothing}
 	switch {
-	case s.ReplacedGroup() != nil:
-		step.Code = StepLongLived
 	case s.WhyCode == verdict.ReasonPageCache:
 		step = Step{Code: StepCause, Cause: diagnosis.PageCache}
 	case s.SpikeSuspect() != nil:

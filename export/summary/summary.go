@@ -143,10 +143,39 @@ type Summary struct {
 	MarksDropped int `json:"marks_dropped,omitempty"`
 	// Stopped: the process was stopped when the trace ended; absent: it was not.
 	Stopped bool `json:"stopped,omitempty"`
+	// Condition of the process during the trace; absent: it ran, and its main thread lived.
+	Condition *Condition `json:"condition,omitempty"`
 	// NextSteps are what to do next, the first step first. Write sets them.
 	NextSteps []Step `json:"next_steps"`
 	// Text is the result for people, as the terminal prints it.
 	Text ResultText `json:"text"`
+}
+
+// A Condition describes the process during the trace, beside its memory.
+type Condition struct {
+	// Halt is why it did not run when it was sampled last: growth.HaltStopped or growth.HaltFrozen;
+	// absent: it ran.
+	Halt growth.Halt `json:"halt,omitempty"`
+	// StoppedS and FrozenS are how long it was halted, in seconds; absent: it was not.
+	StoppedS float64 `json:"stopped_s,omitempty"`
+	FrozenS  float64 `json:"frozen_s,omitempty"`
+	// RemainingThreads live, and the main thread has ended; absent: it lives.
+	RemainingThreads int64 `json:"remaining_threads,omitempty"`
+}
+
+// ConditionOf returns the condition of a process; nil: it ran, and its main thread lived.
+func ConditionOf(p *growth.ProcessHistory) *Condition {
+	if p == nil {
+		return nil
+	}
+	c := Condition{
+		Halt: p.Condition.Halt, StoppedS: Seconds(p.Stopped), FrozenS: Seconds(p.Frozen),
+		RemainingThreads: p.Condition.Remaining,
+	}
+	if c == (Condition{}) {
+		return nil
+	}
+	return &c
 }
 
 // ResultText is the result of a trace for people, a sentence or an entry each. Empty entries are

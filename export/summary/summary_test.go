@@ -124,6 +124,9 @@ func summary() Summary {
 		Losses:  []growth.Loss{{Kind: growth.LossUnknownStacks, Count: 3}},
 		Files:   map[string]string{"growth": folder.GrowthFile, "timeline": folder.TimelineFile},
 		Stopped: true,
+		Condition: &Condition{
+			Halt: growth.HaltStopped, StoppedS: 3, FrozenS: 7, RemainingThreads: 2,
+		},
 	}
 }
 

@@ -100,8 +100,13 @@ func OutsideOf(o *conclude.Outside) *Outside {
 
 // A Group is the workers of one role at the end of the trace.
 type Group struct {
-	Role      growth.Role `json:"role"`
-	Processes int         `json:"processes"`
+	Role growth.Role `json:"role"`
+	// Service is the program whose workers they are, and Parent the process that starts them;
+	// absent where the workers of several processes are one group, and in folders of older
+	// versions.
+	Service   string `json:"service,omitempty"`
+	Parent    int    `json:"parent_pid,omitempty"`
+	Processes int    `json:"processes"`
 	// EachBytes is the median of their RSS, with shared pages counted for each.
 	EachBytes *int64 `json:"rss_each_bytes,omitempty"`
 	// PrivateBytes of all workers is the memory that no other process shares. PSSBytes adds their
@@ -121,6 +126,10 @@ type Group struct {
 	ReplacedGrowing     int     `json:"replaced_growing,omitempty"`
 	ReplacedGrowthBytes int64   `json:"replaced_growth_bytes,omitempty"`
 	ReplacedLifeS       float64 `json:"replaced_life_s,omitempty"`
+	// ReplacedTraced counts the replaced workers that grew and were traced. ReplacedSuspects have
+	// the call sites of the memory that they held at their end.
+	ReplacedTraced   int       `json:"replaced_traced,omitempty"`
+	ReplacedSuspects []Suspect `json:"replaced_suspects,omitempty"`
 }
 
 // GrowingGroup is the group of workers behind verdict.ReasonWorkers, or the group that the main
@@ -145,15 +154,16 @@ func (s *Summary) GrowingGroup() *Group {
 	return fastest
 }
 
-// minReplaced is the number of replaced workers that grew from which on they are worth a word.
-const minReplaced = 3
-
 // ReplacedGroup is the group of which most workers grew until they were replaced; nil: there is
 // none.
 func (s *Summary) ReplacedGroup() *Group {
 	for i := range s.Groups {
 		g := &s.Groups[i]
-		if g.ReplacedGrowing >= minReplaced && 2*g.ReplacedGrowing > g.Replaced {
+		of := growth.Group{
+			GroupKey: growth.GroupKey{Role: g.Role},
+			Replaced: g.Replaced, Growing: g.ReplacedGrowing,
+		}
+		if of.GrowUntilReplaced() {
 			return g
 		}
 	}

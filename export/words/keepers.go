@@ -133,6 +133,7 @@ var shortReasons = map[keeper.Reason]string{
 	keeper.ReasonNative:       "by memory of native code without a name",
 	keeper.ReasonUnreferenced: "no reference was found",
 	keeper.ReasonBudget:       "no CPU time was left",
+	keeper.ReasonUnsupported:  "the objects of this Python cannot be read",
 	keeper.ReasonChanging:     "it changed meanwhile",
 	keeper.ReasonNone:         "not searched for",
 }

@@ -131,6 +131,11 @@ func TestKeptBy(t *testing.T) {
 			[]string{where, call, "kept by: not found (no reference was found)"},
 			find,
 		},
+		"unread": {
+			keeper.Search{Samples: 8, Reason: keeper.ReasonUnsupported},
+			[]string{where, call, "kept by: not found (the objects of this Python cannot be read)"},
+			find,
+		},
 		"garbage": {
 			keeper.Search{
 				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage,
@@ -376,6 +381,11 @@ func TestSweepLines(t *testing.T) {
 		},
 		"not known whether anything refers to them: the registers of its threads could not be read": {
 			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseRegisters},
+		},
+		"not known whether anything refers to them: the CPU time was used up": {
+			Samples: 3, Sweep: keeper.Sweep{
+				Premise: keeper.PremiseBudget, Lost: []uint64{1, 2, 3}, Samples: 3,
+			},
 		},
 	} {
 		s.Reason = keeper.ReasonUnreferenced

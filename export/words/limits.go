@@ -2,6 +2,7 @@ package words
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -155,10 +156,10 @@ func noteLines(s *summary.Summary, place Place) []string {
 
 	unknown := freeUnknownLine(s)
 	say(unknown != "" && s.MainCause() != nil, "%s", unknown) // else HOW SURE has it
-	heap := heapFailed(s)
-	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor %d", heap, place.sudo(), s.AskedPID())
+	notes = append(notes, heapNote(s, place)...)
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
 		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
+	notes = append(notes, conditionNotes(s.Condition)...)
 	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: "+
 		"what WHERE names may be free again in a moment; trace longer")
 	for _, note := range s.Notes {
@@ -182,6 +183,39 @@ func noteLines(s *summary.Summary, place Place) []string {
 	return notes
 }
 
+// conditionNotes say that the process did not run all the time, and that its main thread has ended.
+func conditionNotes(c *summary.Condition) (notes []string) {
+	if c == nil {
+		return nil
+	}
+
+	for _, h := range []struct {
+		halt    growth.Halt
+		seconds float64
+		text    string
+	}{
+		{growth.HaltFrozen, c.FrozenS, "frozen by its cgroup (docker pause?)"},
+		{growth.HaltStopped, c.StoppedS, "stopped by a signal or a debugger"},
+	} {
+		if h.seconds == 0 && c.Halt != h.halt {
+			continue
+		}
+		note := "the process was " + h.text
+		if h.seconds > 0 {
+			note += " for " + clockText(h.seconds)
+		}
+		if note += " of the trace, and cannot grow meanwhile"; c.Halt == h.halt {
+			note += "; it still is"
+		}
+		notes = append(notes, note)
+	}
+	if n := c.RemainingThreads; n > 0 {
+		live := units.Plural(int(n), "thread lives", "threads live")
+		notes = append(notes, "its main thread has ended; "+live)
+	}
+	return notes
+}
+
 // treeNote is the growth of the other processes of the tree, where they grow more than the judged
 // process.
 func treeNote(s *summary.Summary, place Place) []string {
@@ -194,16 +228,26 @@ func treeNote(s *summary.Summary, place Place) []string {
 		units.Plural(others, "other process", "other processes"), units.Bytes(grown), binary, place.dir())}
 }
 
-// heapFailed is why source heap is not attached to the main process; empty: it is, or was not asked
-// for.
-func heapFailed(s *summary.Summary) string {
-	for _, source := range s.Sources {
-		isOwn := source.PID == 0 || source.PID == s.Process.PID
-		if source.Name == "heap" && isOwn && source.State == summary.SourceFailed {
-			return SourceReason(source)
-		}
+// heapNote is why source heap is not attached to the main process, or misses an allocator of it.
+func heapNote(s *summary.Summary, place Place) []string {
+	isHeap := func(of summary.Source) bool {
+		return of.Name == "heap" && (of.PID == 0 || of.PID == s.Process.PID)
 	}
-	return ""
+	i := slices.IndexFunc(s.Sources, isHeap)
+	if i < 0 {
+		return nil
+	}
+
+	source := s.Sources[i]
+	switch {
+	case source.State == summary.SourceAttached && source.Gap == growth.GapAllocator,
+		source.Reason == growth.SourceGo:
+		return []string{SourceReason(source)}
+	case source.State == summary.SourceFailed:
+		return []string{fmt.Sprintf("malloc was not traced (%s). Fix: %sdoctor %d",
+			SourceReason(source), place.sudo(), s.AskedPID())}
+	}
+	return nil
 }
 
 // budgetNote reports where the trace has slowed the job by more than its limit, or has too few

@@ -33,6 +33,30 @@ func TestRowsNote(t *testing.T) {
 	}
 }
 
+func TestConditionNotes(t *testing.T) {
+	for name, c := range map[string]struct {
+		condition *summary.Condition
+		want      []string
+	}{
+		"ran": {},
+		"thawed": {&summary.Condition{FrozenS: 7}, []string{
+			"the process was frozen by its cgroup (docker pause?) for 7s of the trace, " +
+				"and cannot grow meanwhile",
+		}},
+		"is stopped": {&summary.Condition{Halt: growth.HaltStopped, StoppedS: 15}, []string{
+			"the process was stopped by a signal or a debugger for 15s of the trace, " +
+				"and cannot grow meanwhile; it still is",
+		}},
+		"main thread": {&summary.Condition{RemainingThreads: 2}, []string{
+			"its main thread has ended; 2 threads live",
+		}},
+	} {
+		if got := conditionNotes(c.condition); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // limitedSummary has every limit, except of GPU memory.
 func limitedSummary() *summary.Summary {
 	s := &summary.Summary{
@@ -92,4 +116,34 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%q", Limits(s))
 		}
 	})
+}
+
+// TestHeapNote compares the notes on a heap that is not seen, or not all of it.
+func TestHeapNote(t *testing.T) {
+	of := func(
+		state string, failure growth.SourceFailure, gap growth.SourceGap,
+	) summary.Source {
+		return summary.Source{Name: "heap", PID: 7, State: state, SourceFailure: failure, Gap: gap}
+	}
+	none := growth.SourceFailure{}
+	inGo := growth.SourceFailure{File: "/bin/p", Detail: growth.AllocatorGo}
+	for _, c := range []struct {
+		source summary.Source
+		want   string
+	}{
+		{of(summary.SourceAttached, none, ""), ""},
+		{of(summary.SourceAttached, inGo, growth.GapAllocator), goAllocator},
+		{of(summary.SourceFailed, growth.SourceFailure{Reason: growth.SourceGo}, ""), goAllocator},
+		{
+			of(summary.SourceFailed, growth.SourceFailure{Reason: growth.SourceNoAllocator}, ""),
+			"malloc was not traced (no malloc symbol in any of its files (a static, stripped " +
+				"program?)). Fix: allocscope doctor 7",
+		},
+		{of(summary.SourceOff, none, ""), ""},
+	} {
+		s := &summary.Summary{Process: summary.Process{PID: 7}, Sources: []summary.Source{c.source}}
+		if got := strings.Join(heapNote(s, Place{}), "; "); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.source, got, c.want)
+		}
+	}
 }

@@ -29,8 +29,11 @@ const (
 )
 
 const (
-	// ResultWidth is the width of a Result in columns. Only a command may be longer.
+	// ResultWidth is the width of a Result in columns, but for a terminal of another width. Only a
+	// command may be longer.
 	ResultWidth = 100
+	// MinWidth is the width of the narrowest terminal for which a text is laid out.
+	MinWidth = 40
 	// maxResultLines bounds the lines of a Result, the verdict and the empty line below it
 	// included.
 	maxResultLines = 15
@@ -99,20 +102,46 @@ func subjectOf(s *summary.Summary, pid string) string {
 	return text
 }
 
-// titleLines are a title within the width of a result. Of the subject the command is cut: the PID and
-// the duration stay, on a second line where the first has no room for them.
-func titleLines(name, shown, subject string) []string {
-	room := ResultWidth - len(name) - 3
+// A layout is the lines of a result for so many columns.
+type layout int
+
+// room is the width of a row behind its label.
+func (l layout) room() int { return int(l) - labelWidth }
+
+// rows are how many rows hold as much text as so many rows of ResultWidth.
+func (l layout) rows(n int) int {
+	if l >= ResultWidth {
+		return n
+	}
+	const usual = ResultWidth - labelWidth
+	return (n*usual + l.room() - 1) / l.room()
+}
+
+// title are a title within the width. Of the subject the command is cut: the PID and the duration
+// stay, on further lines where the first has no room for them.
+func (l layout) title(name, shown, subject string) []string {
+	room := int(l) - ansi.StringWidth(name) - 3
 	at := strings.LastIndex(subject, " (PID ")
 	if at < 0 {
 		return []string{shown + "   " + middleCut(subject, room)}
 	}
 
 	command, rest := subject[:at], subject[at:]
-	if left := room - ansi.StringWidth(rest); left >= minCommandChars {
+	least := minCommandChars
+	if l < ResultWidth { // there is a second line for the rest
+		least = min(ansi.StringWidth(command), maxCommandChars/2)
+	}
+	if left := room - ansi.StringWidth(rest); left >= least {
 		return []string{shown + "   " + shortCommand(command, left) + rest}
 	}
-	return []string{shown + "   " + shortCommand(command, room), "  " + rest}
+	lines := []string{shown + "   " + shortCommand(command, room)}
+	if room < minCommandChars {
+		lines = []string{shown, "   " + shortCommand(command, int(l)-3)}
+	}
+	for _, row := range wrappedRows(rest[1:], "", int(l)-3) {
+		lines = append(lines, "   "+row)
+	}
+	return lines
 }
 
 // cut takes the place of a part that is left out.
@@ -146,6 +175,27 @@ func middleCut(text string, width int) string {
 	head := (width - len(cut) + 1) / 2
 	tail := width - len(cut) - head
 	return ansi.Truncate(text, head, "") + cut + ansi.TruncateLeft(text, all-tail, "")
+}
+
+// wordsCut cuts words out of the middle of a text that is wider than so many columns.
+func wordsCut(text string, width int) string {
+	if ansi.StringWidth(text) <= width {
+		return text
+	}
+	words := strings.Split(text, " ")
+	head := len(words) / 2
+	for tail := len(words) - head - 1; head > 0 && tail > 0; {
+		shorter := slices.Concat(words[:head], []string{cut}, words[len(words)-tail:])
+		if text := strings.Join(shorter, " "); ansi.StringWidth(text) <= width {
+			return text
+		}
+		if head > tail {
+			head--
+		} else {
+			tail--
+		}
+	}
+	return middleCut(text, width)
 }
 
 // pidText is the PID of the process, and the PID of the launcher that the user has named. WHO has
@@ -200,28 +250,30 @@ func (r Result) Text() summary.ResultText {
 	}
 }
 
-// Lines returns the result for a terminal, the verdict first. name may colour the verdict; nil does
-// not.
-func (r Result) Lines(name func(string) string) []string {
+// Lines returns the result in lines of so many columns, the verdict first: fifteen at most, or more
+// where they are narrower than ResultWidth. name may colour the verdict; nil does not.
+func (r Result) Lines(width int, name func(string) string) []string {
+	l := layout(max(width, MinWidth))
 	if name == nil {
 		name = func(text string) string { return text }
 	}
 
-	lines := append(titleLines(r.Name, name(r.Name), growth.Printable(r.Subject)), "")
-	r = r.withoutCaller(maxResultLines - len(lines))
+	lines := append(l.title(r.Name, name(r.Name), growth.Printable(r.Subject)), "")
+	all := l.rows(maxResultLines)
+	r = r.withoutCaller(all - len(lines))
 	for _, b := range r.Blocks {
-		room := maxResultLines - len(lines)
+		room := all - len(lines)
 		switch b.Label {
 		case LabelHowSure: // its last line is the least, but for the last step
-			room -= min(minSteps, len(r.Block(LabelDoNext))) + r.firstNoteLines()
+			room -= min(minSteps, len(r.Block(LabelDoNext))) + l.firstNoteLines(r)
 		case LabelDoNext: // its last step is the least
-			room -= r.firstNoteLines()
+			room -= l.firstNoteLines(r)
 		}
-		most := min(maxBlockLines[b.Label], room)
+		most := min(l.rows(maxBlockLines[b.Label]), room)
 		if b.Label == LabelHowSure {
 			b.Lines = compacted(b.Lines, most)
 		}
-		lines = append(lines, b.lines(most)...)
+		lines = append(lines, l.block(b, most)...)
 	}
 	return lines
 }
@@ -278,16 +330,16 @@ func compacted(lines []string, most int) []string {
 const minSteps = 2
 
 // firstNoteLines are the lines of the first note, the most serious one.
-func (r Result) firstNoteLines() int {
+func (l layout) firstNoteLines(r Result) int {
 	notes := r.Block(LabelNote)
 	first := Block{LabelNote, notes[:min(1, len(notes))]}
-	return len(first.lines(maxBlockLines[LabelNote]))
+	return len(l.block(first, l.rows(maxBlockLines[LabelNote])))
 }
 
-// lines wraps the entries of a block into so many lines at most. An entry that has no room loses its
-// middle, and never a part of a command.
-func (b Block) lines(most int) []string {
-	const width = ResultWidth - labelWidth
+// block wraps the entries of a block into so many lines at most. An entry that has no room loses
+// words of its middle, and never a part of a command.
+func (l layout) block(b Block, most int) []string {
+	width := l.room()
 	var wrapped []string
 	for i, entry := range b.Lines {
 		entry = growth.Printable(entry)
@@ -303,7 +355,7 @@ func (b Block) lines(most int) []string {
 			last -= len(b.Lines) - i - 1
 		}
 		if b.Label == LabelDoNext && strings.Contains(entry, binary) {
-			wrapped = append(wrapped, entry)
+			wrapped = append(wrapped, l.command(entry)...)
 		} else {
 			wrapped = append(wrapped, fittedRows(entry, width, max(1, last))...)
 		}
@@ -319,6 +371,20 @@ func (b Block) lines(most int) []string {
 	return wrapped
 }
 
+// command is an entry with a command, in one piece. On a terminal that is narrower than ResultWidth
+// it goes on behind backslashes, as a shell reads it.
+func (l layout) command(entry string) []string {
+	if l >= ResultWidth || ansi.StringWidth(entry) <= l.room() {
+		return []string{entry}
+	}
+	entry, _, _ = strings.Cut(entry, "   # ")
+	rows := wrappedRows(entry, "", l.room()-len(` \`))
+	for i := range rows[:len(rows)-1] {
+		rows[i] += ` \`
+	}
+	return rows
+}
+
 // fittedRows wraps an entry into so many rows at most.
 func fittedRows(entry string, width, most int) []string {
 	at := commandAt(entry)
@@ -326,7 +392,7 @@ func fittedRows(entry string, width, most int) []string {
 
 	rows := wrappedRows(text, command, width)
 	for room := ansi.StringWidth(text) - 1; len(rows) > most && room > 2*len(cut); room-- {
-		rows = wrappedRows(middleCut(text, room), command, width)
+		rows = wrappedRows(wordsCut(text, room), command, width)
 	}
 	return rows
 }
@@ -339,6 +405,8 @@ func wrappedRows(text, command string, width int) []string {
 		word = middleCut(word, width)
 		switch {
 		case i == 0:
+			row = word
+		case row == "" && len(rows) > 0: // a row begins with a word
 			row = word
 		case ansi.StringWidth(row)+1+ansi.StringWidth(word) <= width:
 			row += " " + word
@@ -404,6 +472,9 @@ func clockText(seconds float64) string {
 // fastLines are the rate, and when the limit is met.
 func fastLines(s *summary.Summary) []string {
 	const room = ResultWidth - labelWidth
+	if g := s.ReplacedGroup(); g != nil && s.WhyCode == verdict.ReasonReplaced {
+		return []string{replacedPace(g), limitText(s)}
+	}
 	pace, line := joined(Pace(s.Verdict), rssText(s)), joined(limitText(s), spikesOf(s))
 	if len(pace) > room && s.Rate != nil {
 		pace = strings.Replace(pace, "; "+perDay(*s.Rate), "", 1)

@@ -2,6 +2,7 @@ package words
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,7 +35,7 @@ func TestResultOf(t *testing.T) {
 			s := readSummary(t, path)
 			result := ResultOf(s, Place{Dir: "allocscope-" + name, Sudo: true})
 			mustFit(t, result)
-			lines := result.Lines(nil)
+			lines := result.Lines(ResultWidth, nil)
 			for _, line := range lines {
 				if strings.Contains(line, cut) {
 					t.Errorf("is cut: %s", line)
@@ -110,7 +111,7 @@ func TestLost(t *testing.T) {
 		s := readSummary(t, "testdata/results/frag.json")
 		c.change(s)
 
-		text := strings.Join(ResultOf(s, Place{}).Lines(nil), "\n")
+		text := strings.Join(ResultOf(s, Place{}).Lines(ResultWidth, nil), "\n")
 		for _, want := range c.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: does not say %q:\n%s", name, want, text)
@@ -140,7 +141,7 @@ func TestProvenHasNoKeeper(t *testing.T) {
 			l.Samples, l.Of, l.ApartS, l.Share = 15, 16, 20, 0.9
 			s.Class, s.WhyCode, s.Lost = verdict.ClassLeak, verdict.ReasonLost, &l
 
-			lines := ResultOf(s, Place{Dir: "d", Sudo: true}).Lines(nil)
+			lines := ResultOf(s, Place{Dir: "d", Sudo: true}).Lines(ResultWidth, nil)
 			text := strings.Join(lines, "\n")
 			if found := keeps.FindString(text); found != "" {
 				t.Errorf("%s, %+v: %q in\n%s", name, l, found, text)
@@ -160,7 +161,7 @@ func TestGarbageIsNotKept(t *testing.T) {
 		PID: s.Process.PID, StackID: "7", Samples: 8, Garbage: 8,
 		Reason: keeper.ReasonGarbage,
 	}}
-	text := strings.Join(ResultOf(s, Place{Dir: "d"}).Lines(nil), "\n")
+	text := strings.Join(ResultOf(s, Place{Dir: "d"}).Lines(ResultWidth, nil), "\n")
 	if !strings.Contains(text, "that wait for the garbage collector") ||
 		!strings.Contains(text, "garbage: waits for gc") || strings.Contains(text, "kept") {
 		t.Error(text)
@@ -202,7 +203,8 @@ func TestLongNote(t *testing.T) {
 	}}
 	result := ResultOf(s, Place{Dir: "allocscope-ranks", Sudo: true})
 	mustFit(t, result)
-	exporttest.Golden(t, "results/ranks-note.txt", strings.Join(result.Lines(nil), "\n")+"\n")
+	text := strings.Join(result.Lines(ResultWidth, nil), "\n")
+	exporttest.Golden(t, "results/ranks-note.txt", text+"\n")
 }
 
 func readSummary(t *testing.T, path string) *summary.Summary {
@@ -221,13 +223,89 @@ func readSummary(t *testing.T, path string) *summary.Summary {
 // mustFit checks the bounds of a result. Only a command may be longer.
 func mustFit(t *testing.T, r Result) {
 	t.Helper()
-	lines := r.Lines(nil)
+	lines := r.Lines(ResultWidth, nil)
 	if len(lines) > maxResultLines {
 		t.Errorf("%d lines", len(lines))
 	}
 	for _, line := range lines {
 		if utf8.RuneCountInString(line) > ResultWidth && !strings.Contains(line, binary) {
 			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+}
+
+// A result is laid out for any width: by words, and with its PID in the first lines.
+func TestWidths(t *testing.T) {
+	paths, err := filepath.Glob("testdata/results/*.json")
+	if err != nil || len(paths) < 8 {
+		t.Fatalf("%d summaries: %v", len(paths), err)
+	}
+	for _, path := range paths {
+		s := readSummary(t, path)
+		for _, width := range []int{60, 80, 100, 132, 200} {
+			r := ResultOf(s, Place{Dir: "allocscope-x", Sudo: true})
+			mustBeOfWords(t, path, r, width)
+		}
+	}
+}
+
+// mustBeOfWords checks that a result has no line wider than so many columns, and no part of a word
+// that is not in it as a whole.
+func mustBeOfWords(t *testing.T, path string, r Result, width int) {
+	t.Helper()
+	known := map[string]bool{cut: true, `\`: true}
+	for _, text := range append([]string{r.Name, r.Subject}, blockTexts(r)...) {
+		for _, word := range strings.Fields(text) {
+			known[word] = true
+		}
+	}
+
+	lines := r.Lines(width, nil)
+	first := strings.Join(strings.Fields(strings.Join(lines[:3], " ")), " ")
+	_, pid, _ := strings.Cut(r.Subject, "(PID ")
+	pid = pid[:strings.IndexAny(pid, ",)")]
+	if !strings.Contains(first, "(PID "+pid) {
+		t.Errorf("%s in %d columns lacks %s: %s", path, width, pid, lines[:2])
+	}
+	for _, line := range lines {
+		isCommand := width >= ResultWidth && strings.Contains(line, binary)
+		words := strings.Fields(line)
+		if n := ansi.StringWidth(line); n > width && len(words) > 1 && !isCommand {
+			t.Errorf("%s: %d of %d columns: %s", path, n, width, line)
+		}
+		for _, word := range words {
+			isNumber := strings.HasSuffix(word, ".") && len(word) == 2
+			head, tail, _ := strings.Cut(word, cut)
+			isShort := func(whole string) bool { // its own middle is cut
+				return strings.HasPrefix(whole, head) && strings.HasSuffix(whole, tail)
+			}
+			isKnown := known[word] || known[word+";"] || strings.Contains(word, cut) &&
+				slices.ContainsFunc(slices.Collect(maps.Keys(known)), isShort)
+			if !isKnown && !isNumber {
+				t.Errorf("%s in %d columns breaks %q: %s", path, width, word, line)
+			}
+		}
+	}
+}
+
+// blockTexts are the labels and the entries of a result, with the semicolons that join them.
+func blockTexts(r Result) (texts []string) {
+	for _, b := range r.Blocks {
+		texts = append(texts, b.Label)
+		for _, line := range b.Lines {
+			texts = append(texts, line, line+";")
+		}
+	}
+	return texts
+}
+
+func TestWordsCut(t *testing.T) {
+	for width, want := range map[int]string{
+		30: "one two three four five six", 26: "one two three ... five six",
+		14: "one ... six", 8: "one...ix",
+	} {
+		if got := wordsCut("one two three four five six", width); got != want {
+			t.Errorf("%d columns: %q, want %q", width, got, want)
 		}
 	}
 }
@@ -239,7 +317,7 @@ func TestCommandsAreWhole(t *testing.T) {
 	s.Related = []summary.Related{{PID: 4194303, Command: "python3 " + long, GrowthBytes: 1 << 30}}
 	place := Place{Dir: "allocscope-" + strings.Repeat("x", 90), Sudo: true}
 
-	text := strings.Join(ResultOf(s, place).Lines(nil), "\n")
+	text := strings.Join(ResultOf(s, place).Lines(ResultWidth, nil), "\n")
 	for _, want := range []string{
 		"PID 4194303", "sudo allocscope trace 4194303",
 		"sudo allocscope trace 17030 --continue " + place.Dir + " --duration 26m",
@@ -252,7 +330,7 @@ func TestCommandsAreWhole(t *testing.T) {
 	s.Process.PID, s.Asked = 4194302, 4194301
 	s.Gaps = []summary.Gap{{FromS: 1, ToS: 3600}}
 	s.Process.Arguments = []string{"python3", long, "--data", "x"}
-	title := strings.Join(ResultOf(s, place).Lines(nil)[:2], "\n")
+	title := strings.Join(ResultOf(s, place).Lines(ResultWidth, nil)[:2], "\n")
 	for _, want := range []string{"(PID 4194302, started by 4194301)", "traced 5m", "a gap of", "python3"} {
 		if !strings.Contains(title, want) {
 			t.Errorf("lacks %q:\n%s", want, title)
@@ -426,7 +504,7 @@ func TestTitle(t *testing.T) {
 		"python3 a.py", strings.Repeat("train (PID 1), ", 10), strings.Repeat("日本語", 20),
 	} {
 		r := Result{Name: "LEVELLING OFF", Subject: command + rest}
-		title := r.Lines(nil)[0]
+		title := r.Lines(ResultWidth, nil)[0]
 		if width := ansi.StringWidth(title); width > ResultWidth || !strings.HasSuffix(title, rest) ||
 			!strings.HasPrefix(title, r.Name+"   "+command[:9]) {
 			t.Errorf("%d: %q", width, title)
@@ -434,7 +512,7 @@ func TestTitle(t *testing.T) {
 	}
 
 	r := Result{Name: "STABLE", Subject: strings.Repeat("series ", 30)}
-	if title := r.Lines(nil)[0]; ansi.StringWidth(title) != ResultWidth {
+	if title := r.Lines(ResultWidth, nil)[0]; ansi.StringWidth(title) != ResultWidth {
 		t.Errorf("%q", title)
 	}
 }

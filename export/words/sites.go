@@ -21,7 +21,9 @@ func whereLines(s *summary.Summary, place Place) []string {
 	}
 	switch {
 	case s.WhyCode == verdict.ReasonWorkers:
-		return []string{"not known: none of these workers was traced"}
+		return workersWhere(s, s.GrowingGroup())
+	case s.WhyCode == verdict.ReasonReplaced:
+		return workersWhere(s, s.ReplacedGroup())
 	case s.WhyCode == verdict.ReasonOutside:
 		return outsideWhere(s.Outside)
 	case !grows(s) && !onlyFilesGrow(s):

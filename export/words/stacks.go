@@ -37,7 +37,7 @@ func Role(p summary.TreeProcess) string {
 // Group is one line about the workers of one role: "20 compile workers: 400 MiB RSS each, 1.10 GiB
 // together (900 MiB private), stable".
 func Group(g summary.Group) string {
-	text := rolesText(g.Role, g.Processes)
+	text := workersText(&g, g.Processes)
 	if g.EachBytes != nil {
 		text += fmt.Sprintf(": %s RSS each", units.Bytes(float64(*g.EachBytes)))
 	}

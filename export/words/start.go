@@ -80,7 +80,9 @@ func allocatorNote(a summary.Allocator) string {
 const recordRemedy = ": --overhead off records every call and names them, and slows the job more."
 
 var heapLimits = map[growth.HeapLimit]string{
-	growth.HeapUnchecked:       "call sites of the heap stay undecided" + recordRemedy,
+	growth.HeapUnchecked: "call sites of the heap stay undecided" + recordRemedy,
+	growth.HeapUnknownVersion: "call sites of the heap stay undecided, as its version is not known (" +
+		"jemalloc 5.3 and 5.4, and mimalloc 2.0 are)" + recordRemedy,
 	growth.HeapFreedLooksAlive: "call sites of the heap may stay unnamed for long" + recordRemedy,
 	growth.HeapFreeUnmeasured: "free memory inside it is not measured, and growth by " +
 		"fragmentation stays undecided: --overhead off measures it, and slows the job more.",

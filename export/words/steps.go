@@ -138,6 +138,8 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 		return place.trace(step.PID, flags)
 	case summary.StepSave:
 		return saveStep(s)
+	case summary.StepWorker:
+		return workerStep(s.ReplacedGroup())
 	case summary.StepUnlink:
 		return unlinkStep(s)
 	case summary.StepTraceNext:

@@ -183,6 +183,8 @@ func sureLines(s *summary.Summary) []string {
 	}
 	lines := Certainty(v)
 	switch s.WhyCode {
+	case verdict.ReasonReplaced:
+		lines = replacedSure(s)
 	case verdict.ReasonFragmentation:
 		lines = []string{strings.Join(fragmentationLines(s), "; ")}
 	case verdict.ReasonGarbage:
@@ -267,7 +269,7 @@ func limitationText(l summary.Limitation, pid int) string {
 	case summary.LimitedRuntime:
 		return languageText(l, pid)
 	case summary.LimitedPython:
-		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.14 would help"
+		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.15 would help"
 	case summary.LimitedThreads:
 		return sharePercent(l.Share) + " of the stacks lack Python frames" + inParentheses(l.Cause.String())
 	case summary.LimitedBursts:
@@ -454,6 +456,8 @@ func noDataText(v summary.Verdict) string {
 			rateUnit(v) + " are all possible"
 	case v.WhyCode == verdict.ReasonTooNoisy:
 		text = "memory swings too much to tell growth from noise"
+	case v.WhyCode == verdict.ReasonHalted:
+		text = Reason(v)
 	case v.Segment == nil || *v.Segment <= 0:
 	case v.WhyCode == verdict.ReasonPlateauTooYoung && slices.ContainsFunc(v.Phases, isWarmup):
 		text = "too short: it has grown until " + lengthText(*v.Segment, v.InSteps()) + " before the end"

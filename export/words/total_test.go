@@ -41,7 +41,7 @@ func TestResultIsTotal(t *testing.T) {
 
 func mustSayAll(t *testing.T, s *summary.Summary) {
 	t.Helper()
-	if lines := ResultOf(s, Place{Dir: "folder"}).Lines(nil); len(lines) < 2 {
+	if lines := ResultOf(s, Place{Dir: "folder"}).Lines(ResultWidth, nil); len(lines) < 2 {
 		t.Errorf("%q is no result", lines)
 	}
 }

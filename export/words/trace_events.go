@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -78,7 +79,13 @@ func lossLine(l growth.Loss) string {
 
 // SourceReason is why a source is not attached, or misses something; empty: neither.
 func SourceReason(s summary.Source) string {
-	if s.Gap != "" {
+	switch {
+	case s.Gap == growth.GapAllocator && s.Detail == growth.AllocatorGo:
+		return goAllocator
+	case s.Gap == growth.GapAllocator:
+		return fmt.Sprintf("%s has %s within, and no symbols of it: its objects are not seen (keep the "+
+			"symbols: no strip)", filepath.Base(s.File), s.Detail)
+	case s.Gap != "":
 		return SourceGap(s.Gap)
 	}
 
@@ -87,6 +94,8 @@ func SourceReason(s summary.Source) string {
 		return notMapped(s.Name, s.File)
 	case growth.SourceNoAllocator:
 		return "no malloc symbol in any of its files (a static, stripped program?)"
+	case growth.SourceGo:
+		return goAllocator
 	case growth.Source32Bit:
 		return "read " + s.File + ": a 32-bit program"
 	case growth.SourceNoShim:
@@ -98,6 +107,9 @@ func SourceReason(s summary.Source) string {
 	}
 	return string(s.Reason)
 }
+
+// goAllocator says why objects of Go code are not seen, and which profile shows them.
+const goAllocator = "Go code does not use malloc: Go's own heap profile (net/http/pprof) shows its objects"
 
 // notMapped says that a process has not mapped the library of a source.
 func notMapped(source, library string) string {

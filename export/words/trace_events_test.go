@@ -60,6 +60,12 @@ func TestSourceReason(t *testing.T) {
 		"read /bin/x: a 32-bit program": {
 			SourceFailure: growth.SourceFailure{Reason: growth.Source32Bit, File: "/bin/x"},
 		},
+		goAllocator: {SourceFailure: growth.SourceFailure{Reason: growth.SourceGo}},
+		"plugin.so has jemalloc within, and no symbols of it: its objects are not seen " +
+			"(keep the symbols: no strip)": {
+			Gap:           growth.GapAllocator,
+			SourceFailure: growth.SourceFailure{File: "/lib/plugin.so", Detail: "jemalloc"},
+		},
 		"malloc is probed instead: refused": {
 			SourceFailure: growth.SourceFailure{Reason: growth.SourceProducer, Detail: "refused"},
 		},

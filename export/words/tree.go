@@ -55,11 +55,93 @@ func groupNotes(s *summary.Summary) (notes []string) {
 	return notes
 }
 
+// workersText is a number of workers of a group: "12 worker processes of gunicorn", "2 DataLoader
+// workers".
+func workersText(g *summary.Group, n int) string {
+	text := rolesText(g.Role, n)
+	if g.Service != "" {
+		text += " of " + g.Service
+	}
+	return text
+}
+
 // replacedText is how the workers of a group have grown until they were replaced.
 func replacedText(g *summary.Group) string {
-	return fmt.Sprintf("%s were replaced, after %s each, when they had grown by %s",
-		rolesText(g.Role, g.Replaced), units.Span(g.ReplacedLifeS, false, math.Round),
-		units.Bytes(float64(g.ReplacedGrowthBytes)))
+	return fmt.Sprintf("%s: each grew by %s, and was replaced after %s", workersText(g, g.Replaced),
+		units.Bytes(float64(g.ReplacedGrowthBytes)), units.Span(g.ReplacedLifeS, false, math.Round))
+}
+
+// replacedWho are workers that grow until they are replaced, and whether all of them together grow.
+func replacedWho(s *summary.Summary) []string {
+	g := s.ReplacedGroup()
+	if g == nil {
+		return nil
+	}
+
+	together := "whether all of them together grow as well is not known yet"
+	if g.Verdict.IsFlat() {
+		together = "all of them together do not grow, nor does the process that starts them"
+	}
+	return []string{replacedText(g), together}
+}
+
+// replacedPace is how fast a worker grows while it lives.
+func replacedPace(g *summary.Group) string {
+	perMinute := float64(g.ReplacedGrowthBytes) / max(g.ReplacedLifeS, 1) * 60
+	text := "+" + units.Bytes(perMinute) + "/min by each worker, until its memory goes with it"
+	if g.PrivateBytes != nil && g.Processes > 0 {
+		text += fmt.Sprintf("; now %d of %s", g.Processes, units.Bytes(float64(*g.PrivateBytes)))
+	}
+	return text
+}
+
+// replacedSure are the proof that workers grow until they are replaced, and its gap.
+func replacedSure(s *summary.Summary) []string {
+	g := s.ReplacedGroup()
+	if g == nil {
+		return nil
+	}
+
+	text := fmt.Sprintf("%d of %d workers grew until they were replaced",
+		g.ReplacedGrowing, g.Replaced)
+	if g.ReplacedTraced > 0 {
+		text += fmt.Sprintf("; WHERE is of %d of them, which were traced", g.ReplacedTraced)
+	}
+	return []string{text, "not known: whether a worker that lives longer would level off"}
+}
+
+// workersWhere are the call sites of workers that do not live any more.
+func workersWhere(s *summary.Summary, g *summary.Group) []string {
+	if g == nil || g.ReplacedTraced == 0 {
+		return []string{"not known: none of these workers was traced"}
+	}
+
+	var lines []string
+	for _, c := range suspectsOfNote(g.ReplacedSuspects) {
+		if c.Share == nil || *c.Share >= minSuspectShare {
+			lines = append(lines, withShare(c, siteLines(c, missingPython(s))[0]))
+		}
+	}
+	if len(lines) == 0 {
+		return []string{"not known: no call site holds what the traced workers gained"}
+	}
+	return lines
+}
+
+// workerStep is what to do about the memory that each worker gains.
+func workerStep(g *summary.Group) string {
+	if g == nil || len(g.ReplacedSuspects) == 0 {
+		return ""
+	}
+
+	c := g.ReplacedSuspects[0]
+	if place := userPlace(c); place != "" {
+		return "find the list, dict or cache that keeps what " + place + " allocates"
+	}
+	if chain, at := c.UserFrame(); at >= 0 && summary.HasName(chain[at]) {
+		return "find what keeps what " + functionOf(chain[at]) + " allocates, or what should free it"
+	}
+	return "find what keeps what these workers allocate, or what should free it"
 }
 
 // groupText is how a group grows that the main process is of: "one of 2 worker processes, which grow
@@ -69,7 +151,7 @@ func groupText(s *summary.Summary) string {
 	if g == nil || g.Processes < 2 {
 		return ""
 	}
-	return fmt.Sprintf("one of %s, which grow by %s/min together", rolesText(g.Role, g.Processes),
+	return fmt.Sprintf("one of %s, which grow by %s/min together", workersText(g, g.Processes),
 		units.Bytes(*g.RateBytesPerMin))
 }
 
@@ -79,7 +161,10 @@ func workersWho(s *summary.Summary) []string {
 	if g == nil {
 		return nil
 	}
-	text := rolesText(g.Role, g.Processes) + fmt.Sprintf(" of PID %d", s.Process.PID)
+	text := workersText(g, g.Processes) + fmt.Sprintf(" of PID %d", s.Process.PID)
+	if g.Service != "" {
+		text = workersText(g, g.Processes) + fmt.Sprintf(" (PID %d)", s.Process.PID)
+	}
 	if g.Processes == 1 {
 		text += fmt.Sprintf(": PID %d", g.LargestPID)
 	}

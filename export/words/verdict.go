@@ -33,6 +33,8 @@ func Name(v summary.Verdict) string {
 		return "FILLS UP"
 	case verdict.ReasonLost:
 		return "LEAK (proven)"
+	case verdict.ReasonReplaced:
+		return "WORKERS GROW (until they are replaced)"
 	}
 
 	switch v.Class {
@@ -295,8 +297,12 @@ func Reason(v summary.Verdict) string {
 		return "only pages of mapped files grow, which the kernel can take back"
 	case verdict.ReasonWorkers:
 		return "workers that are not traced grow"
+	case verdict.ReasonReplaced:
+		return "each worker grows until it is replaced"
 	case verdict.ReasonOutside:
 		return "memory grows that no process holds"
+	case verdict.ReasonHalted:
+		return "it did not run for most of the time"
 	case verdict.ReasonLost:
 		return "nothing in the process refers to what grows"
 	case verdict.ReasonBounded:

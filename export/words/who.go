@@ -42,14 +42,13 @@ func whoLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
-	replaced := s.ReplacedGroup()
 	switch {
 	case s.WhyCode == verdict.ReasonWorkers:
 		return workersWho(s)
 	case s.WhyCode == verdict.ReasonOutside:
 		return outsideWho(s.Outside)
-	case replaced != nil && !grows(s):
-		return []string{"nothing that lasts: " + replacedText(replaced)}
+	case s.WhyCode == verdict.ReasonReplaced:
+		return replacedWho(s)
 	case onlyFilesGrow(s):
 		return []string{whoText(s)}
 	case s.WhyCode == verdict.ReasonNoGrowth:

@@ -139,7 +139,7 @@ func SeriesEvidence(v verdict.Verdict) Evidence {
 // keepers and kinds of memory say nothing of that: the series alone does.
 func (t *Trace) evidence(r *Result) Evidence {
 	switch r.Main.Reason {
-	case verdict.ReasonWorkers, verdict.ReasonOutside:
+	case verdict.ReasonWorkers, verdict.ReasonReplaced, verdict.ReasonOutside:
 		return SeriesEvidence(r.Main.Verdict)
 	}
 
@@ -273,12 +273,13 @@ func unheld(k *known) (Fact, bool) {
 		return Fact{}, false
 	}
 	found := searchThat(&k.result.Main, k.result.Keepers, func(s *keeper.Search) bool {
-		return 2*len(s.Sweep.Lost) > s.Samples
+		return 2*s.Sweep.Unheld() > s.Samples
 	})
 	if found == nil {
 		return Fact{}, false
 	}
-	return Fact{Code: FactUnheld, Count: int64(len(found.Sweep.Lost)), Needed: int64(found.Samples)}, true
+	lost := int64(found.Sweep.Unheld())
+	return Fact{Code: FactUnheld, Count: lost, Needed: int64(found.Samples)}, true
 }
 
 // garbage are objects in cycles: the collector frees them when it runs.

@@ -128,6 +128,16 @@ func TestFacts(t *testing.T) {
 			[]FactCode{FactSites},
 			nil,
 		},
+		"it had no time": {
+			func(_ *verdict.Verdict, r *Result) {
+				suspect(r, 0.6)
+				r.Keepers = []keeper.Search{{Stack: 1, Samples: 8, Sweep: keeper.Sweep{
+					Lost: make([]uint64, 8), Premise: keeper.PremiseBudget,
+				}}}
+			},
+			[]FactCode{FactSites},
+			nil,
+		},
 		"slower": {
 			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.04, 0.6 },
 			nil,

@@ -11,6 +11,8 @@ import (
 type Process struct {
 	History *growth.ProcessHistory // nil: nothing was traced
 	judge.Judgement
+	// IsReplaced: it is a worker of a server that replaces its workers, and these grow until then.
+	IsReplaced bool
 	// GPU memory; nil: it has none, or was not judged.
 	GPU *gpu.Judgement
 }
@@ -31,7 +33,10 @@ func (t *Trace) Judge() []Process {
 
 // JudgeProcess judges the RSS of a process.
 func (t *Trace) JudgeProcess(process *growth.ProcessHistory) Process {
-	return Process{History: process, Judgement: judge.Process(t.caseOf(process))}
+	return Process{
+		History: process, Judgement: judge.Process(t.caseOf(process)),
+		IsReplaced: t.History.IsReplaced(process),
+	}
 }
 
 // JudgeGPU judges the GPU memory of a process, if it has any.
@@ -48,7 +53,7 @@ func (t *Trace) AddChecks(p *Process) {
 	elapsed := t.lastElapsed().Seconds()
 
 	t.Checks.AddTo(&p.Findings, elapsed)
-	p.Findings.HasEnded = t.HasEnded
+	p.Findings.HasEnded, p.Findings.Halted = t.HasEnded, p.haltedShare()
 	t.addKept(p)
 	p.Findings.Lost = t.lostOf(p)
 	p.Decide()
@@ -62,12 +67,23 @@ func (t *Trace) AddChecks(p *Process) {
 	}
 }
 
+// haltedShare is the share of the time, since the process was seen first, in which it was stopped or
+// frozen.
+func (p Process) haltedShare() float64 {
+	h := p.History
+	if h == nil || h.Last <= h.First {
+		return 0
+	}
+	return float64(h.Stopped+h.Frozen) / float64(h.Last-h.First)
+}
+
 // fasterFactor is how many times as fast as the main process another one must grow to be worse with
 // the same class.
 const fasterFactor = 2
 
-// MainOf returns the process that a trace is about: the main one, unless another process of the tree
-// grows, or fills up, and its verdict is worse.
+// MainOf returns the process that a trace is about: the main one, unless another process of the
+// tree grows, or fills up, and its verdict is worse. A worker that is to be replaced is not the
+// one: its end gives its memory back.
 func MainOf(all []Process) Process {
 	if len(all) == 0 {
 		unknown := verdict.Unjudged(verdict.Series{}, verdict.InSeconds())
@@ -76,7 +92,7 @@ func MainOf(all []Process) Process {
 
 	worst := all[0]
 	for _, p := range all[1:] {
-		if !p.isGoneWorkerOf(all[0]) && p.isWorseThan(worst) {
+		if !p.isGoneWorkerOf(all[0]) && !p.IsReplaced && p.isWorseThan(worst) {
 			worst = p
 		}
 	}

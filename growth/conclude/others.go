@@ -14,6 +14,8 @@ import (
 type Group struct {
 	growth.Group
 	Verdict verdict.Verdict
+	// Generations of workers that grew until others took their place; nil: none of them was traced.
+	Generations *Generations
 }
 
 // minGroupGrowth is the growth of a group of workers, in bytes, from which the result is about it.
@@ -27,7 +29,14 @@ func (t *Trace) groups(first growth.Headroom) []Group {
 		if n := len(g.History.Y); n > 0 && first.Of != "" {
 			setting.Limit = g.History.Y[n-1] + float64(first.Left)
 		}
-		groups = append(groups, Group{g, verdict.Judge(g.History, setting, t.Criteria)})
+		own := Group{Group: g}
+		if g.GrowUntilReplaced() {
+			own.Verdict = judgeReplaced(&g, setting, t.Criteria)
+			own.Generations = generationsOf(t, g.GroupKey)
+		} else {
+			own.Verdict = verdict.Judge(g.History, setting, t.Criteria)
+		}
+		groups = append(groups, own)
 	}
 	return groups
 }
@@ -47,6 +56,7 @@ func (t *Trace) addOthers(r *Result) {
 		if g.grows() && isWorse {
 			found.Workers = &g.Verdict
 		}
+		found.Replaced = found.Replaced || g.GrowUntilReplaced()
 	}
 	if r.Outside = t.outside(); r.Outside != nil {
 		found.Outside = &r.Outside.Verdict
@@ -207,15 +217,15 @@ func (t *Trace) growers(r *Result) []grower {
 		all = append(all, main)
 	}
 
-	inGroups := make(map[growth.Role]bool)
+	inGroups := make(map[growth.GroupKey]bool)
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		if !g.grows() {
 			continue
 		}
-		inGroups[g.Role] = true
+		inGroups[g.GroupKey] = true
 		others := grower{workers: g.Count, rate: g.Verdict.Rate, inCgroup: true}
-		if main := r.Main.History; main != nil && main.Role == g.Role {
+		if main := r.Main.History; main != nil && main.Group == g.GroupKey {
 			others.workers, others.rate = g.Count-1, g.Verdict.Rate-r.Main.Rate
 		}
 		isMain := r.Main.Findings.Workers == &g.Verdict && r.Main.Reason == verdict.ReasonWorkers
@@ -225,7 +235,7 @@ func (t *Trace) growers(r *Result) []grower {
 	}
 
 	for _, p := range r.All {
-		isOther := p.History != r.Main.History && !inGroups[p.History.Role]
+		isOther := p.History != r.Main.History && !inGroups[p.History.Group] && !p.IsReplaced
 		isAlive := p.History.Last >= t.lastElapsed()
 		if g := growerOf(&p.Verdict); isOther && isAlive && g.rate > 0 {
 			g.pid = p.History.PID

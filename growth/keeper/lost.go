@@ -86,6 +86,14 @@ const (
 // AreMany reports whether so many of the samples are lost that a second sweep is worth its time.
 func (l *Sweep) AreMany() bool { return l.Premise == PremiseHolds && l.MayProve() }
 
+// Unheld is how many samples nothing refers to, by this sweep alone; 0 where a premise fails.
+func (l *Sweep) Unheld() int {
+	if l.Premise != PremiseHolds {
+		return 0
+	}
+	return len(l.Lost)
+}
+
 // MayProve is AreMany, also where there was no time for the sweep: another one may prove them.
 func (l *Sweep) MayProve() bool {
 	return (l.Premise == PremiseHolds || l.Premise == PremiseBudget) &&

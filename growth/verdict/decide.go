@@ -29,6 +29,8 @@ type Findings struct {
 	// Workers is the verdict on the memory of workers of the tree, none of which is traced, where it
 	// grows; nil: there are none.
 	Workers *Verdict
+	// Replaced: workers of the tree grow until others take their place.
+	Replaced bool
 	// Outside is the verdict on memory that the job takes and no process holds, where it grows: files
 	// in RAM, or memory of the kernel; nil: there is none.
 	Outside *Verdict
@@ -37,6 +39,8 @@ type Findings struct {
 	Other *OtherGrowth
 	// Lost are objects of the growth that nothing refers to; nil: none are proven to be.
 	Lost *Lost
+	// Halted is the share of the time, 0 to 1, in which the process was stopped or frozen.
+	Halted float64
 	// HasEnded: the process has ended, so that it meets no limit any more.
 	HasEnded bool
 }
@@ -82,9 +86,11 @@ var overrides = []override{
 	{"fills up", nameBound},
 	{"workers", judgeWorkers},
 	{"outside processes", judgeOutside},
+	{"replaced workers", nameReplaced},
 	{"few checks", requireStreak},
 	{"write only", findWriteOnly},
 	{"lost", proveLeak},
+	{"halted", undecideHalted},
 	{"other process", nameOther},
 	{"has ended", endForecast},
 }
@@ -196,6 +202,19 @@ func judgeWorkers(v *Verdict, f Findings) { v.giveWayTo(f.Workers, ReasonWorkers
 // surely.
 func judgeOutside(v *Verdict, f Findings) { v.giveWayTo(f.Outside, ReasonOutside) }
 
+// nameReplaced names workers that grow until they are replaced, where nothing else grows. The class
+// stays: their end gives the memory back.
+func nameReplaced(v *Verdict, f Findings) {
+	if !f.Replaced {
+		return
+	}
+
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
+		v.Reason = ReasonReplaced
+	}
+}
+
 // giveWayTo takes over a verdict on other memory, where that grows and the process neither does nor
 // fills up.
 func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
@@ -223,6 +242,21 @@ func requireStreak(v *Verdict, f Findings) {
 		v.Reason, v.Streak = ReasonFewRechecks, f.Streak
 	}
 	v.Longer = max(v.Longer, f.UntilEnough)
+}
+
+// maxHaltedShare is the share of the time in which a process may be halted for a verdict that it does
+// not grow.
+const maxHaltedShare = 0.5
+
+// undecideHalted takes back that a process does not grow, where it could not: it hardly ran.
+func undecideHalted(v *Verdict, f Findings) {
+	if f.Halted <= maxHaltedShare {
+		return
+	}
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
+		v.Class, v.Reason = ClassTooShort, ReasonHalted
+	}
 }
 
 // nameOther names a process that grows, where the traced one has only started it: the wrong one is

@@ -27,6 +27,8 @@ func workers(c Class) Findings {
 	return Findings{Workers: &v}
 }
 
+func replaced() Findings { return Findings{Replaced: true} }
+
 func outside(c Class) Findings {
 	v := classed(c)
 	return Findings{Outside: &v}
@@ -52,7 +54,8 @@ func both(a, b Findings) Findings {
 		AppendOnly: a.AppendOnly || b.AppendOnly, WriteOnly: a.WriteOnly || b.WriteOnly,
 		Fragmentation: a.Fragmentation || b.Fragmentation, Garbage: a.Garbage || b.Garbage,
 		WithoutFiles: a.WithoutFiles, Other: b.Other, Workers: cmp.Or(a.Workers, b.Workers),
-		Outside: b.Outside, Streak: b.Streak, UntilEnough: b.UntilEnough,
+		Replaced: a.Replaced || b.Replaced, Outside: b.Outside,
+		Streak: b.Streak, UntilEnough: b.UntilEnough,
 	}
 }
 
@@ -136,6 +139,13 @@ func TestDecide(t *testing.T) {
 			{ClassPlateau, outside(ClassPlateau), ClassPlateau, none},
 			{ClassLeak, outside(ClassLeak), ClassLeak, none},
 		}},
+		{"replaced workers", []decision{
+			{ClassPlateau, replaced(), ClassPlateau, ReasonReplaced},
+			{ClassSpikyPlateau, replaced(), ClassSpikyPlateau, ReasonReplaced},
+			{ClassTooShort, replaced(), ClassTooShort, ReasonReplaced},
+			{ClassGrowing, replaced(), ClassGrowing, none},
+			{ClassPlateau, both(replaced(), workers(ClassGrowing)), ClassGrowing, ReasonWorkers},
+		}},
 		{"few checks", []decision{
 			{ClassLeak, fewChecks(), ClassSuspected, ReasonFewRechecks},
 			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
@@ -159,6 +169,13 @@ func TestDecide(t *testing.T) {
 			{ClassPlateau, lost(1), ClassPlateau, none},
 			{ClassSaturating, lost(1), ClassSaturating, none},
 		}},
+		{"halted", []decision{
+			{ClassPlateau, Findings{Halted: 0.51}, ClassTooShort, ReasonHalted},
+			{ClassTooShort, Findings{Halted: 1}, ClassTooShort, ReasonHalted},
+			{ClassPlateau, Findings{Halted: 0.5}, ClassPlateau, none},
+			{ClassGrowing, Findings{Halted: 1}, ClassGrowing, none},
+			{ClassSaturating, Findings{Halted: 1}, ClassSaturating, none},
+		}},
 		{"other process", []decision{
 			{ClassPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
 			{ClassSpikyPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
@@ -178,7 +195,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 13 {
+	if len(overrides) != 14 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }

@@ -72,9 +72,11 @@ const (
 	ReasonGarbage          Reason = "garbage"           // it waits for the garbage collector
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
 	ReasonWorkers          Reason = "workers"           // workers that are not traced grow
+	ReasonReplaced         Reason = "replaced-workers"  // workers grow until others replace them
 	ReasonOutside          Reason = "outside-processes" // memory grows that no process holds
 	ReasonLost             Reason = "lost"              // nothing refers to the growth
 	ReasonBounded          Reason = "bounded"           // Verdict.Fill: it ends by itself
+	ReasonHalted           Reason = "halted"            // it did not run for most of the time
 )
 
 // A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where

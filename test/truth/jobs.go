@@ -158,7 +158,7 @@ func lostOf(j job) int {
 	return 0
 }
 
-// measureJob traces a program, and compares the answer with the truth and with the kernel.
+// measureJob starts a job on this system, and traces it.
 func (c *campaign) measureJob(ctx context.Context, j job, r *Row) error {
 	files, err := os.MkdirTemp("/dev/shm", "allocscope-truth-")
 	if err != nil {
@@ -172,6 +172,19 @@ func (c *campaign) measureJob(ctx context.Context, j job, r *Row) error {
 		return err
 	}
 
+	place := ""
+	if j.grows {
+		if place, err = c.named(j); err != nil {
+			return err
+		}
+	}
+	return c.traceJob(ctx, j, argv, place, r)
+}
+
+// traceJob starts and traces a program, and compares the answer with the truth and with the kernel.
+func (c *campaign) traceJob(
+	ctx context.Context, j job, argv []string, place string, r *Row,
+) error {
 	p, stop, err := start(ctx, argv)
 	if err != nil {
 		return err
@@ -184,7 +197,7 @@ func (c *campaign) measureJob(ctx context.Context, j job, r *Row) error {
 		traced = parentOf(p)
 	}
 
-	s, slope, err := c.traceTree(ctx, traced, p, r.Name, r)
+	s, slope, err := c.traceTree(ctx, traced, p, fileName(r.Name), r)
 	if err != nil {
 		return err
 	}
@@ -193,12 +206,8 @@ func (c *campaign) measureJob(ctx context.Context, j job, r *Row) error {
 		slope = j.rate * mib
 	}
 
-	place := ""
-	if j.grows {
-		place, err = c.named(j)
-	}
 	r.judgeJob(j, answerOf(s), slope, place)
-	return err
+	return nil
 }
 
 // commandOf is the command that starts a job, with a folder in RAM for its files.
@@ -232,10 +241,15 @@ func (c *campaign) commandOf(ctx context.Context, j job, files string) ([]string
 
 // named is the line of a job that allocates the growth, or its function, as the answer names it.
 func (c *campaign) named(j job) (string, error) {
+	return c.namedIn("jobs", j)
+}
+
+// namedIn is named of a program in a folder of testdata/truth.
+func (c *campaign) namedIn(folder string, j job) (string, error) {
 	if j.function != "" {
 		return j.function, nil
 	}
-	return harness.Line(filepath.Join(c.testdata, "truth", "jobs", j.name),
+	return harness.Line(filepath.Join(c.testdata, "truth", folder, j.name),
 		func(line string) bool { return strings.Contains(line, " NAMED") })
 }
 

@@ -2,7 +2,7 @@
 // that upstream has fixed and distributions still ship, the test programs of leak checkers,
 // CPython's regression tests, memory of a known kind, and jobs of each kind that users report.
 // `make test-truth` runs it. Its results are in results.json, of which docs/reference/truth.md is
-// made.
+// made. `make test-sid` runs the part about the newest runtimes, for a section of docs/support.md.
 package main
 
 //go:generate go run . -page
@@ -31,6 +31,8 @@ type campaign struct {
 	output     string        // a folder for the traces; it stays
 	duration   time.Duration // of a trace of a leak or of a regression test
 	slice      bool          // a few of all
+	newest     string        // the folder that testdata/newest.sh prints
+	keepers    string        // the test program of package tracer/objects
 	pythons    map[string][]string
 }
 
@@ -40,16 +42,20 @@ type task struct {
 	measure func(ctx context.Context, c *campaign, r *Row) error
 }
 
-// parts are the parts of the campaign, in the order of the page.
-var parts = []struct {
+// A part has its name and its tasks.
+type part struct {
 	name  string
 	tasks func(c *campaign) []task
-}{
+}
+
+// parts are the parts of the campaign, in the order of the page.
+var parts = []part{
 	{"leaks", leakTasks},
 	{"reachability", blockTasks},
 	{"false alarms", loopTasks},
 	{"kinds", stressorTasks},
 	{"jobs", jobTasks},
+	{newest, newestTasks},
 }
 
 func main() {
@@ -60,7 +66,9 @@ func main() {
 	flag.StringVar(&c.output, "output", "", "a folder for the traces; it is not removed")
 	flag.DurationVar(&c.duration, "duration", 5*time.Minute, "of a trace")
 	flag.BoolVar(&c.slice, "slice", false, "a few of all, for a minute each")
-	page := flag.Bool("page", false, "only write the page, of the results")
+	flag.StringVar(&c.newest, "newest", "", "the folder that testdata/newest.sh prints")
+	flag.StringVar(&c.keepers, "keepers", "", "the test program of package tracer/objects")
+	page := flag.Bool("page", false, "only write the pages, of the results")
 	chosen := flag.String("parts", "", "names of parts, with commas between them (default all)")
 	names := flag.String("programs", "", "names of programs, in all their forms, with spaces (default all)")
 	together := flag.Int("together", 2, "programs at the same time")
@@ -71,7 +79,7 @@ func main() {
 
 	harness.Main(func(ctx context.Context) error {
 		if *page {
-			return writePage(".", filepath.Join("..", "..", pageFile))
+			return writePages(".", filepath.Join("..", ".."))
 		}
 		rows, err := c.run(ctx, *chosen, strings.Fields(*names), *together)
 		fmt.Print(tableOf(rows))
@@ -151,6 +159,9 @@ func (c *campaign) prepare() (err error) {
 	}
 
 	fmt.Fprintln(os.Stderr, "traces:", c.output)
+	if c.newest != "" { // it has its own
+		return os.MkdirAll(c.output, 0o700)
+	}
 	if c.pythons, err = pythonsOf(c.testdata); err != nil {
 		return err
 	}

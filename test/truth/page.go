@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -33,13 +34,28 @@ LEAK (proven), STABLE, FILLS UP, FRAGMENTATION, LEVELLING OFF. A leak that is on
 undecided.`,
 }
 
-// writePage writes the page of the results in a folder.
-func writePage(folder, path string) error {
+// writePages writes the page of the results in a folder, and the section of the newest runtimes, below
+// the folder of the project.
+func writePages(folder, project string) error {
 	results, err := readResults(filepath.Join(folder, resultsFile))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(pageOf(results)), 0o644)
+	if err := os.WriteFile(filepath.Join(project, pageFile), []byte(pageOf(results)), 0o644); err != nil {
+		return err
+	}
+
+	path := filepath.Join(project, newestFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(withNewest(string(text), results)), 0o644)
+}
+
+// ownParts are the parts on the page.
+func ownParts() []part {
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.name == newest })
 }
 
 // pageOf is the page of the results.
@@ -60,24 +76,18 @@ Debian's packages when it is run.
 | part | right | undecided | wrong | blocks: right | lost: proven | false proofs | measured |
 |---|---|---|---|---|---|---|---|
 `)
-	for _, part := range parts {
-		t, about := tallyOf(results.Rows, part.name), results.Parts[part.name]
+	for _, part := range ownParts() {
+		t := tallyOf(results.Rows, part.name)
 		measured := "not yet"
 		if t.run() > 0 {
-			measured = fmt.Sprintf("%s, commit %.12s; %s", about.Date, about.Commit, about.Machine)
-			if about.TraceS > 0 {
-				measured += fmt.Sprintf("; traces of %d s", about.TraceS)
-			}
-			if about.Note != "" {
-				measured += ", " + about.Note
-			}
+			measured = results.Parts[part.name].text()
 		}
 		fmt.Fprintf(&text, "| [%s](#%s) | %d of %d | %d | %d | %s | %d of %d | %d | %s |\n", part.name,
 			strings.ReplaceAll(part.name, " ", "-"), t.right, t.run(), t.undecided, t.wrong,
 			blocksText(t), t.proven, t.lost, t.falseProofs, measured)
 	}
 
-	for _, part := range parts {
+	for _, part := range ownParts() {
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", upper(part.name), introductions[part.name])
 		fmt.Fprint(&text, "| program | from | truth | said | outcome | s | CPU s |\n"+
 			"|---|---|---|---|---|---|---|\n")
@@ -89,6 +99,18 @@ Debian's packages when it is run.
 		}
 	}
 	return text.String()
+}
+
+// text is how and where a part was measured.
+func (a About) text() string {
+	text := fmt.Sprintf("%s, commit %.12s; %s", a.Date, a.Commit, a.Machine)
+	if a.TraceS > 0 {
+		text += fmt.Sprintf("; traces of %d s", a.TraceS)
+	}
+	if a.Note != "" {
+		text += ", " + a.Note
+	}
+	return text
 }
 
 // blocksText is how many blocks are right; empty: the part has none.

@@ -24,6 +24,14 @@ func TestPage(t *testing.T) {
 	if string(page) != pageOf(results) {
 		t.Errorf("%s does not match %s: run go generate ./test/truth", pageFile, resultsFile)
 	}
+	support, err := os.ReadFile(filepath.Join("..", "..", newestFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(support) != withNewest(string(support), results) {
+		t.Errorf("%s does not match %s: run go generate ./test/truth", newestFile, resultsFile)
+	}
+
 	for _, r := range results.Rows {
 		if orderOf(r) == len(parts) {
 			t.Errorf("%s is of no part: %q", r.Name, r.Part)
@@ -250,6 +258,51 @@ func TestJudgeJob(t *testing.T) {
 		r.judgeJob(c.of, c.said, 60, place)
 		if r.Outcome != c.want {
 			t.Errorf("%s: %s, want %s", name, r.Outcome, c.want)
+		}
+	}
+}
+
+// Each program of testdata/truth/newest is in the table, and has a line that is marked.
+func TestNewest(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "truth", "newest", "*.py"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d programs, %v", len(files), err)
+	}
+
+	c := campaign{testdata: filepath.Join("..", "..", "testdata")}
+	for _, file := range files {
+		of := func(j newestJob) bool { return j.folder == "newest" && j.name == filepath.Base(file) }
+		if !slices.ContainsFunc(newestJobs(), of) {
+			t.Errorf("%s is not in the table", file)
+		}
+	}
+	for _, j := range newestJobs() {
+		if _, err := c.namedIn(j.folder, j.job); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWithNewest(t *testing.T) {
+	results := Results{Rows: []Row{{Part: newest, Name: "a"}}}
+	section := newestSection(results)
+	for page, want := range map[string]string{
+		"# A\n\n":                               "# A\n\n" + section,
+		"# A\n\n" + newestHeading + "old\n":     "# A\n\n" + section,
+		newestHeading + "old\n\n## B\n\nkept\n": section + "\n## B\n\nkept\n",
+	} {
+		if got := withNewest(page, results); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestUpstreamVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"2.14.1+dfsg-1": "2.14.1", "1:2.4.6+ds-5+b1": "2.4.6", "5.3.1-2": "5.3.1", "": "",
+	} {
+		if got := upstreamVersion(version); got != want {
+			t.Errorf("%q: %q, want %q", version, got, want)
 		}
 	}
 }

@@ -1,5 +1,6 @@
 """Functions that refer to themselves by a variable around them wait for the collector."""
 # KEPT BY: nothing
+# GARBAGE: yes
 import gc
 
 import case

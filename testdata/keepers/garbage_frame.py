@@ -1,5 +1,6 @@
 """Exceptions that a local variable of their own frame refers to wait for the collector."""
 # KEPT BY: nothing
+# GARBAGE: yes
 import gc
 
 import case

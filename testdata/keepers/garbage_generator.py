@@ -1,5 +1,6 @@
 """Suspended generators that refer to themselves wait for the collector."""
 # KEPT BY: nothing
+# GARBAGE: yes
 import gc
 
 import case

@@ -1,5 +1,6 @@
 """Lists that contain themselves wait for the collector, which does not run."""
 # KEPT BY: nothing
+# GARBAGE: yes
 import gc
 
 import case

@@ -21,7 +21,8 @@ class Batches(torch.utils.data.Dataset):
         return batch
 
 
-loader = torch.utils.data.DataLoader(Batches(), None, num_workers=1, prefetch_factor=200)
+loader = torch.utils.data.DataLoader(
+    Batches(), None, num_workers=1, prefetch_factor=200, multiprocessing_context="fork")
 batches = iter(loader)
 while case.going_on():
     pass

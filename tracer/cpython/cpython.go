@@ -31,9 +31,9 @@ const (
 )
 
 // versions holds the known versions, oldest first, without a gap.
-var versions = []*Version{&v38, &v39, &v310, &v311, &v312, &v313, &v314}
+var versions = []*Version{&v38, &v39, &v310, &v311, &v312, &v313, &v314, &v315}
 
-// Supported names the known versions: "3.8 to 3.14".
+// Supported names the known versions: "3.8 to 3.15".
 var Supported = fmt.Sprintf("3.%d to 3.%d", versions[0].Minor, versions[len(versions)-1].Minor)
 
 // Find returns a minor version of CPython 3. It is an UnknownError if nothing is known of it.

@@ -8,7 +8,7 @@ const (
 	DebugVersion      = 8
 	DebugFreeThreaded = 16
 	DebugHeaderSize   = 24  // bytes
-	DebugOffsetsSize  = 696 // bytes of the longest version that are used
+	DebugOffsetsSize  = 824 // bytes of the longest version that are used
 )
 
 // DebugOffsets are the positions of the offsets in the struct _Py_DebugOffsets of a version, in
@@ -44,24 +44,28 @@ type DebugOffsets struct {
 	CodeObjectCoCodeAdaptive  uint64
 	CodeObjectCoTlbc          uint64
 
-	PyobjectObType               uint64
-	TypeObjectTpName             uint64
-	TypeObjectTpFlags            uint64
-	TupleObjectObItem            uint64
-	ListObjectObItem             uint64
-	SetObjectUsed                uint64
-	SetObjectTable               uint64
-	SetObjectMask                uint64
-	DictObjectMaKeys             uint64
-	DictObjectMaValues           uint64
-	BytesObjectObSize            uint64
-	BytesObjectObSval            uint64
-	UnicodeObjectState           uint64
-	UnicodeObjectLength          uint64
-	UnicodeObjectAsciiobjectSize uint64
-	GCCollecting                 uint64
-	GenObjectGiIframe            uint64
-	GenObjectGiFrameState        uint64
+	PyobjectObType                        uint64
+	TypeObjectTpName                      uint64
+	TypeObjectTpFlags                     uint64
+	TypeObjectTpBasicsize                 uint64
+	TypeObjectTpDictoffset                uint64
+	HeapTypeObjectHtCachedKeys            uint64
+	TupleObjectObItem                     uint64
+	ListObjectObItem                      uint64
+	SetObjectUsed                         uint64
+	SetObjectTable                        uint64
+	SetObjectMask                         uint64
+	DictObjectMaKeys                      uint64
+	DictObjectMaValues                    uint64
+	BytesObjectObSize                     uint64
+	BytesObjectObSval                     uint64
+	UnicodeObjectState                    uint64
+	UnicodeObjectLength                   uint64
+	UnicodeObjectAsciiobjectSize          uint64
+	UnicodeObjectCompactunicodeobjectSize uint64
+	GCCollecting                          uint64
+	GenObjectGiIframe                     uint64
+	GenObjectGiFrameState                 uint64
 }
 
 // A Fixed is an offset that _Py_DebugOffsets has, at a position in it, and that every release of
@@ -87,6 +91,9 @@ func (v *Version) Fixed() (fixed []Fixed) {
 		{"code_object.localsplusnames", at.CodeObjectLocalsplusnames, v.CodeLocalsplusnames},
 		{"type_object.tp_name", at.TypeObjectTpName, v.TypeName},
 		{"type_object.tp_flags", at.TypeObjectTpFlags, v.TypeFlags},
+		{"type_object.tp_basicsize", at.TypeObjectTpBasicsize, v.TypeBasicsize},
+		{"type_object.tp_dictoffset", at.TypeObjectTpDictoffset, v.TypeDictoffset},
+		{"heap_type_object.ht_cached_keys", at.HeapTypeObjectHtCachedKeys, v.HTCachedKeys},
 		{"tuple_object.ob_item", at.TupleObjectObItem, v.TupleItem},
 		{"list_object.ob_item", at.ListObjectObItem, v.ListItem},
 		{"set_object.used", at.SetObjectUsed, v.SetUsed},
@@ -94,10 +101,7 @@ func (v *Version) Fixed() (fixed []Fixed) {
 		{"set_object.mask", at.SetObjectMask, v.SetMask},
 		{"dict_object.ma_keys", at.DictObjectMaKeys, v.DictKeys},
 		{"dict_object.ma_values", at.DictObjectMaValues, v.DictValues},
-		{
-			"gc.collecting", at.GCCollecting,
-			v.GCGenerationStats + GCNumGenerations*GCGenerationStatSize,
-		},
+		{"gc.collecting", at.GCCollecting, v.GCGenerationStats + v.GCStatsForm.sizeInState()},
 		{"gen_object.gi_iframe", at.GenObjectGiIframe, v.GenIframe},
 		{"gen_object.gi_frame_state", at.GenObjectGiFrameState, v.GenFrameState},
 	} {

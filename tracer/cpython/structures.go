@@ -90,11 +90,16 @@ type Structures struct {
 	GenFrame      uint64 // gi_frame: a pointer to the frame, 0 if it has ended
 	GenIframe     uint64 // gi_iframe: the _PyInterpreterFrame itself
 	GenFrameState uint64 // gi_frame_state: a signed byte
+	// FrameExecuting is the gi_frame_state of a generator that runs. FRAME_CREATED and
+	// FRAME_SUSPENDED are less, FRAME_CLEARED is more.
+	FrameExecuting uint64
 
 	// struct _gc_runtime_state.
+	GCEnabled                        uint64 // enabled, an int
 	GCGenerations, GCGenerationStats uint64
-	GCGeneration0                    uint64 // generation0: the pointer to the first of the lists
-	GCLongLivedTotal                 uint64 // long_lived_total; long_lived_pending follows it
+	GCStatsForm                      StatsForm // of GCGenerationStats
+	GCGeneration0                    uint64    // generation0: the pointer to the first of the lists
+	GCLongLivedTotal                 uint64    // long_lived_total; long_lived_pending follows it
 	// FirstFullGC is the PY_VERSION_HEX of the first release whose collector collects the old
 	// objects at once; 0: all do.
 	FirstFullGC uint32
@@ -115,19 +120,12 @@ const (
 
 	TypeHead = 424 // bytes of a PyTypeObject that all versions have, and a few more
 
-	GCEnabled             = 12 // _gc_runtime_state.enabled, an int
 	GCGenerationSize      = 24 // struct gc_generation
 	GCGenerationThreshold = 16 // threshold, an int
 	GCGenerationCount     = 20 // count, an int
-	GCGenerationStatSize  = 24 // struct gc_generation_stats: collections, and two more words
-	GCStatCollected       = 8  // collected
 	GCNumGenerations      = 3  // NUM_GENERATIONS
 	GCPrev                = 8  // PyGC_Head._gc_prev
 	GCFlags               = 3  // in the lowest bits of _gc_prev and _gc_next
-
-	// FrameExecuting is the gi_frame_state of a generator that runs. FRAME_CREATED and
-	// FRAME_SUSPENDED are less, FRAME_CLEARED is more.
-	FrameExecuting = 0
 )
 
 // The debug hooks on the allocators put a head before each block. It ends with a byte several times.

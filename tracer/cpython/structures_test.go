@@ -117,7 +117,7 @@ var notInHeaders = map[string]bool{
 	"KeysHeader": true, "ValuesForm": true, "ValuesHeader": true, "ValuesHeaderAt": true,
 	"ManagedDict": true, "ManagedValues": true, "PreHeader": true, "PoolSize": true,
 	"ImmortalRefcnt": true, "LineForm": true, "LastiUnit": true, "FirstFullGC": true,
-	"StackRefTags": true,
+	"StackRefTags": true, "GCStatsForm": true,
 }
 
 var update = flag.Bool("update", false, "write the offsets of the headers into the files of the versions")

@@ -144,11 +144,14 @@ var v311 = Version{
 		StackRefTags:      0,
 		GenFrame:          Absent,
 		GenIframe:         80,
+		FrameExecuting:    0,
 		GenFrameState:     75,
 
 		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_gc.h
+		GCEnabled:         12,
 		GCGenerations:     24,
 		GCGenerationStats: 128,
+		GCStatsForm:       StatsPlain,
 		GCGeneration0:     96,
 		GCLongLivedTotal:  224,
 		FirstFullGC:       0,

@@ -144,11 +144,14 @@ var v312 = Version{
 		StackRefTags:      0,
 		GenFrame:          Absent,
 		GenIframe:         72,
+		FrameExecuting:    0,
 		GenFrameState:     67,
 
 		// https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_gc.h
+		GCEnabled:         12,
 		GCGenerations:     24,
 		GCGenerationStats: 128,
+		GCStatsForm:       StatsPlain,
 		GCGeneration0:     96,
 		GCLongLivedTotal:  224,
 		FirstFullGC:       0,

@@ -144,11 +144,14 @@ var v39 = Version{
 		StackRefTags:      0,
 		GenFrame:          16,
 		GenIframe:         Absent,
+		FrameExecuting:    Absent,
 		GenFrameState:     Absent,
 
 		// https://github.com/python/cpython/blob/v3.9.0/Include/internal/pycore_gc.h
+		GCEnabled:         12,
 		GCGenerations:     24,
 		GCGenerationStats: 128,
+		GCStatsForm:       StatsPlain,
 		GCGeneration0:     96,
 		GCLongLivedTotal:  224,
 		FirstFullGC:       0,

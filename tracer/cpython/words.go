@@ -1,5 +1,7 @@
 package cpython
 
+import "github.com/allocscope/allocscope/tracer/mem"
+
 // Tags of pointers: they are in the lowest bits, which are 0 in an address.
 const (
 	// StackRefTag is Py_TAG_REFCNT: a frame of 3.14 has borrowed the reference.
@@ -70,6 +72,79 @@ func (s *Structures) IsFirstGeneration(generation0, state uint64) bool {
 // PermanentGeneration is where a struct _gc_runtime_state has the list of the objects that
 // gc.freeze() has taken from the collector.
 func (s *Structures) PermanentGeneration() uint64 { return s.GCGenerationStats - GCGenerationSize }
+
+// A StatsForm is the form of the statistics of the garbage collector.
+type StatsForm uint8
+
+// Forms of statistics. Since 3.15 the state has a pointer to a struct gc_stats. That has the last
+// ones of each generation in a ring, and behind the ring the index of the newest, a byte in a word.
+// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_interp_structs.h
+const (
+	StatsPlain StatsForm = iota + 1
+	StatsRings
+)
+
+// Of struct gc_generation_stats and struct gc_stats.
+const (
+	plainStatSize, plainCollections, plainCollected = 24, 0, 8
+	ringStatSize, ringCollections, ringCollected    = 64, 16, 24
+
+	youngRing, oldRing = 11, 3 // GC_YOUNG_STATS_SIZE, GC_OLD_STATS_SIZE
+	ringIndexSize      = 8
+)
+
+// A GenerationStats has numbers of a struct gc_generation_stats, since the interpreter began.
+type GenerationStats struct{ Collections, Collected int64 }
+
+// Size is how many bytes have the statistics of all generations. Later releases of 3.15 have more
+// behind them.
+func (f StatsForm) Size() uint64 {
+	if f == StatsRings {
+		return (youngRing+2*oldRing)*ringStatSize + GCNumGenerations*ringIndexSize
+	}
+	return GCNumGenerations * plainStatSize
+}
+
+// sizeInState is how many of these bytes a struct _gc_runtime_state has, or its pointer to them.
+func (f StatsForm) sizeInState() uint64 {
+	if f == StatsRings {
+		return 8
+	}
+	return f.Size()
+}
+
+// Newest returns the numbers of each generation, the youngest first, of Size bytes. ok is false if
+// they cannot be statistics.
+func (f StatsForm) Newest(memory []byte) (newest [GCNumGenerations]GenerationStats, ok bool) {
+	if uint64(len(memory)) < f.Size() {
+		return newest, false
+	}
+
+	for i := range newest {
+		if f == StatsPlain {
+			stat := memory[i*plainStatSize:]
+			newest[i] = GenerationStats{
+				int64(mem.Word(stat, plainCollections)), int64(mem.Word(stat, plainCollected)),
+			}
+			continue
+		}
+
+		ring := youngRing
+		if i > 0 {
+			ring = oldRing
+		}
+		index := int(memory[ring*ringStatSize])
+		if index >= ring {
+			return newest, false
+		}
+		stat := memory[index*ringStatSize:]
+		newest[i] = GenerationStats{
+			int64(mem.Word(stat, ringCollections)), int64(mem.Word(stat, ringCollected)),
+		}
+		memory = memory[ring*ringStatSize+ringIndexSize:]
+	}
+	return newest, true
+}
 
 // dequeBlockItems is BLOCKLEN: a block of a deque has as many items, and two links.
 // https://github.com/python/cpython/blob/v3.14.0/Modules/_collectionsmodule.c

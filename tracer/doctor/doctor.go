@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -390,6 +391,22 @@ func checkPython(p *process.Process, maps []process.Mapping) []Result {
 	return nil
 }
 
+// goRemedy shows the objects of Go code.
+const goRemedy = "take the program's own heap profile: net/http/pprof"
+
+// hiddenAllocator is the result for a file whose allocator cannot be probed.
+func hiddenAllocator(name string, file probe.FileSites) Result {
+	r := Result{
+		Name:    name,
+		Finding: "the allocator of " + file.Hidden + " in " + file.Mapping.Path + " is not probed",
+		Remedy:  "keep the symbols of the file: no strip",
+	}
+	if file.Hidden == growth.AllocatorGo {
+		r.Remedy = goRemedy
+	}
+	return r
+}
+
 // checkAllocator returns the allocator functions that would be probed.
 func checkAllocator(p *process.Process, maps []process.Mapping) []Result {
 	const name = "source heap"
@@ -399,13 +416,21 @@ func checkAllocator(p *process.Process, maps []process.Mapping) []Result {
 		if errors.Is(err, probe.ErrNoAllocator) {
 			r.Remedy += "; or link the program dynamically, or keep its symbols"
 		}
+		if errors.Is(err, probe.ErrGo) {
+			r.Remedy += "; or " + goRemedy
+		}
 		return []Result{r}
 	}
 
 	var results []Result
 	for _, file := range files {
-		finding := strings.Join(file.Functions(), ", ") + " in " + file.Mapping.Path
-		results = append(results, Result{Name: name, Finding: finding})
+		if functions := file.Functions(); len(functions) > 0 {
+			finding := strings.Join(functions, ", ") + " in " + file.Mapping.Path
+			results = append(results, Result{Name: name, Finding: finding})
+		}
+		if file.Hidden != "" {
+			results = append(results, hiddenAllocator(name, file))
+		}
 	}
 
 	return results

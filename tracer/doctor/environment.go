@@ -130,7 +130,9 @@ func checkMalloc(p *process.Process, maps []process.Mapping) []Result {
 }
 
 var heapLimits = map[growth.HeapLimit]string{
-	growth.HeapUnchecked:       "call sites of the heap stay undecided",
+	growth.HeapUnchecked: "call sites of the heap stay undecided",
+	growth.HeapUnknownVersion: "call sites of the heap stay undecided, as its version is not known (" +
+		"jemalloc 5.3 and 5.4, and mimalloc 2.0 are)",
 	growth.HeapFreedLooksAlive: "call sites of the heap may stay unnamed for long",
 	growth.HeapFreeUnmeasured:  "free memory inside it is not measured",
 }

@@ -90,6 +90,9 @@ type BlockFinder interface {
 	Blocks(memory mem.Reader, maps []process.Mapping) (Blocks, error)
 }
 
+// ErrUnknownLayout means that a malloc is not in a layout that is known.
+var ErrUnknownLayout = errors.New("in a layout that is known")
+
 // ErrNoBlocks means that the blocks of a malloc cannot be found by address.
 var ErrNoBlocks = errors.New("malloc does not show its blocks")
 

@@ -3,6 +3,7 @@ package hostile
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ func init() { reexec.Register(Name, reexec.Main(Name, serve)) }
 
 // serve answers requests until the other end of the socket is closed.
 func serve() error {
+	runtime.LockOSThread()
 	memory, err := mapShared(childShared)
 	if err != nil {
 		return err
@@ -36,7 +38,11 @@ func serve() error {
 		}
 
 		server := server{shared: memory, data: memory[8*maxReads:], fds: fds, opened: -1}
-		server.answer(ask)
+		if ask.Operation == readLongFile {
+			server.answer(ask)
+		} else {
+			Undisturbed(func() { server.answer(ask) })
+		}
 		var rights []byte
 		if server.opened >= 0 {
 			rights = unix.UnixRights(server.opened)
@@ -63,7 +69,7 @@ func (s *server) answer(ask request) {
 	switch {
 	case ask.Operation == openFile:
 		s.opened = s.open(string(s.data[:ask.Size]))
-	case ask.Operation == readFile && len(s.fds) == 1:
+	case (ask.Operation == readFile || ask.Operation == readLongFile) && len(s.fds) == 1:
 		s.readFile(s.data[:ask.Size], int64(s.position(0)))
 	case ask.Operation == readMemory && len(s.fds) == 2:
 		m := memoryReader{server: s, mem: s.fds[0], pagemap: s.fds[1]}

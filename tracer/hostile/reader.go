@@ -44,9 +44,10 @@ const (
 type operation uint32
 
 const (
-	openFile   operation = iota // at a path; the answer has the descriptor
-	readFile                    // at a position
-	readMemory                  // of a process, at addresses whose pages are in RAM
+	openFile     operation = iota // at a path; the answer has the descriptor
+	readFile                      // at a position
+	readLongFile                  // the same, where that may keep a CPU busy for long
+	readMemory                    // of a process, at addresses whose pages are in RAM
 )
 
 // A request goes through the socket, with the descriptors of the files. The shared memory has the
@@ -151,7 +152,9 @@ func (r *reader) readMemory(
 	return results, nil
 }
 
-func (r *reader) readFile(f *os.File, to []byte, offset int64) (int, error) {
+func (r *reader) readFile(
+	operation operation, f *os.File, to []byte, offset int64,
+) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
@@ -159,7 +162,8 @@ func (r *reader) readFile(f *os.File, to []byte, offset int64) (int, error) {
 		return 0, err
 	}
 	r.setPosition(0, uint64(offset))
-	if _, err := r.ask(request{Operation: readFile, Reads: 1, Size: uint32(len(to))}, f); err != nil {
+	ask := request{Operation: operation, Reads: 1, Size: uint32(len(to))}
+	if _, err := r.ask(ask, f); err != nil {
 		return 0, err
 	}
 	n, err := r.onlyResult()

@@ -81,6 +81,9 @@ func Load(config Config) (*Kernel, error) {
 		return nil, fmt.Errorf("load BPF programs: "+
 			"Linux %s is too old (allocscope needs Linux 5.15 or newer)", release)
 	}
+	if err := ownLimits().check(); err != nil {
+		return nil, fmt.Errorf("load BPF programs: %w", err)
+	}
 	if config.Mode != probe.Automatic {
 		return load(config, config.Mode)
 	}
@@ -119,6 +122,9 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
 
+	if mode != probe.Single {
+		addSingle(spec)
+	}
 	producers := []*ebpf.ProgramSpec{
 		specs.ProducerAlloc, specs.ProducerFree, specs.ShimStart, specs.ShimMarker,
 	}
@@ -160,6 +166,55 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
+}
+
+// singlePrefix begins the names of the programs that a perf event attaches, where links for many
+// functions attach the others.
+const singlePrefix = "single_"
+
+// addSingle adds a copy of each program of uprobes for probe.Single. A program that is not used is
+// not loaded. One array of programs serves one way to attach.
+func addSingle(spec *ebpf.CollectionSpec) {
+	const array = "no_programs"
+	spec.Maps[singlePrefix+array] = spec.Maps[array].Copy()
+	for _, name := range []string{
+		bpf.ProgHeapOnEntry, bpf.ProgHeapOnReturn, bpf.ProgCudaOnEntry, bpf.ProgCudaOnReturn,
+		bpf.ProgOnBlock, bpf.ProgProducerAlloc, bpf.ProgProducerFree,
+	} {
+		single := spec.Programs[name].Copy()
+		for i := range single.Instructions {
+			if single.Instructions[i].Reference() == array {
+				single.Instructions[i] = single.Instructions[i].WithReference(singlePrefix + array)
+			}
+		}
+		spec.Programs[singlePrefix+name] = single
+	}
+}
+
+// single returns the program that a perf event attaches.
+func (k *Kernel) single(name string) (*ebpf.Program, error) {
+	p, err := k.Program(singlePrefix + name)
+	if errors.Is(err, os.ErrNotExist) {
+		return k.Program(name)
+	}
+	return p, err
+}
+
+// A Way is how probes are attached in a process: the mode, its programs, and a thread.
+type Way struct {
+	Mode     probe.Mode
+	Programs probe.Programs
+	TID      int
+}
+
+// WayIn returns how probes are attached in a process now. Links for many functions take the memory of
+// the main thread (uprobe_multi_link_filter, kernel/trace/bpf_trace.c), which has none once it has
+// ended: nothing would be probed. A perf event takes the memory of any thread, until that ends.
+func (k *Kernel) WayIn(p *process.Process) Way {
+	if tid := p.TID(); tid != p.PID {
+		return Way{probe.Single, k.single, tid}
+	}
+	return Way{k.Mode, k.Program, p.PID}
 }
 
 // Program is bpf.Loaded's Program, with the remedy in its error.

@@ -51,8 +51,15 @@ func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
 	}
 	m := Malloc{Path: library.Path, Limit: growth.HeapUnchecked}
 	known, err := allocatorOf(p, library)
-	if known != nil {
-		m.Name, m.Limit = known.Name, known.Limit
+	if known == nil {
+		return m, err
+	}
+
+	m.Name, m.Limit = known.Name, known.Limit
+	if known.Find != nil && !known.InLibc { // the C library's is there before its first object
+		if _, err := known.Find(p, maps, library); errors.Is(err, heap.ErrUnknownLayout) {
+			m.Limit = growth.HeapUnknownVersion
+		}
 	}
 	return m, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
@@ -341,6 +342,16 @@ func TestFindAllocator(t *testing.T) {
 		}
 	})
 
+	t.Run("a version that is not known", func(t *testing.T) {
+		t.Setenv("LD_PRELOAD", tracertest.Build(t, "preload.c", "-shared", "-fPIC",
+			"-Wl,--defsym,mi_free=free"))
+		p := startProgram(t, "lru")
+		m, err := Identify(p.process, mapsOf(t, p.process))
+		if err != nil || m.Name != "mimalloc" || m.Limit != growth.HeapUnknownVersion {
+			t.Errorf("%+v, %v", m, err)
+		}
+	})
+
 	t.Run("below the shim", func(t *testing.T) {
 		library, err := shim.Write(t.TempDir())
 		if err != nil {
@@ -356,7 +367,7 @@ func TestFindAllocator(t *testing.T) {
 			p := startProgram(t, "lru")
 			mustFind(t, p.process)
 			m, err := Identify(p.process, mapsOf(t, p.process))
-			if m.Name != want || err != nil {
+			if m.Name != want || m.Limit == growth.HeapUnknownVersion || err != nil {
 				t.Errorf("%s: %+v, %v, want %s", preload, m, err, want)
 			}
 		}

@@ -152,6 +152,9 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 			t.Errorf("%q does not keep the objects; %q do (%s)", root, one.keptBy, said)
 		}
 	}
+	if one.garbage && found.Garbage == 0 {
+		t.Errorf("%s, want garbage", said)
+	}
 	if len(one.keptBy) == 0 {
 		return
 	}

@@ -186,6 +186,7 @@ func (m *memory) findResident() error {
 		return err
 	}
 	defer pagemap.Close()
+	pagemap.SetMappings(m.maps)
 
 	var resident []mem.Span
 	var runs []mem.Run

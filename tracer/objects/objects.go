@@ -52,6 +52,9 @@ type Heap struct {
 	objects *objectReader // nil: without Python
 }
 
+// isUnread reports whether there is a CPython whose objects cannot be read: they may be on any way.
+func (h *Heap) isUnread() bool { return h.NoPython != nil && !errors.Is(h.NoPython, ErrNoPython) }
+
 // ErrNoPython means that the process has no CPython whose objects can be counted.
 var ErrNoPython = errors.New("no CPython in it (" + cpython.Supported +
 	", with the GIL, are known)")

@@ -1,6 +1,7 @@
 package objects_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -22,7 +23,18 @@ func TestMain(m *testing.M) {
 }
 
 // whole makes the tests run every program on every interpreter: `make test-keepers`.
-var whole = os.Getenv("ALLOCSCOPE_KEEPERS") == "all"
+var (
+	which    = os.Getenv("ALLOCSCOPE_KEEPERS")
+	isNewest = strings.HasPrefix(which, "python")
+	whole    = which == "all" || isNewest
+)
+
+var newestRoot = folderOf("ALLOCSCOPE_NEWEST", "/var/cache/allocscope/sid")
+
+// folderOf is a folder that a variable of the environment may name.
+func folderOf(variable, folder string) string {
+	return cmp.Or(os.Getenv(variable), folder)
+}
 
 // A program of testdata/keepers, with the truth that it has written in comments.
 type program struct {
@@ -32,6 +44,7 @@ type program struct {
 	// does not see. unseen is set if it sees none of them.
 	keptBy, also []string
 	unseen       bool
+	garbage      bool // the search knows that they are
 	each         bool // all variables of keptBy keep all samples, each beside the others
 	// container is the type of the first container on the path; entries its number of entries, -1:
 	// the number of the objects noted.
@@ -91,6 +104,8 @@ func readProgram(t *testing.T, file string) (p program, ok bool) {
 			p.needs = value
 		case "EACH":
 			p.each = true
+		case "GARBAGE":
+			p.garbage = true
 		case "UNSEEN BY GC":
 			p.unseen = true
 		case "CONTAINER":
@@ -113,14 +128,22 @@ type python struct {
 var withTorch = []string{"torch", "numpy", "PIL"}
 
 // pythons returns the interpreters, and the Debian 13 with PyTorch 2.6 of testdata/peers if it is
-// set up.
+// set up. ALLOCSCOPE_KEEPERS may name one of testdata/newest.sh, as python3.15: then it alone.
 func pythons(t *testing.T) (all []python) {
 	t.Helper()
-	which := []string{"minors"}
-	if whole {
-		which = nil
+	if isNewest {
+		p := python{"debian-sid-" + which, []string{"/usr/bin/" + which}, newestRoot, nil}
+		if which == "python3.14" { // sid's own, for which it has packages
+			p.packages = withTorch
+		}
+		return []python{p}
 	}
-	interpreters := tracertest.Interpreters(t, which...)
+
+	some := []string{"minors"}
+	if whole {
+		some = nil
+	}
+	interpreters := tracertest.Interpreters(t, some...)
 	for _, name := range slices.Sorted(maps.Keys(interpreters)) {
 		p := python{name: name, command: interpreters[name]}
 		if len(p.command) > 1 { // chroot FOLDER PROGRAM
@@ -132,11 +155,7 @@ func pythons(t *testing.T) (all []python) {
 		all = append(all, p)
 	}
 
-	folder := os.Getenv("ALLOCSCOPE_PEERS")
-	if folder == "" {
-		folder = "/var/cache/allocscope/peers"
-	}
-	root := filepath.Join(folder, "trixie")
+	root := filepath.Join(folderOf("ALLOCSCOPE_PEERS", "/var/cache/allocscope/peers"), "trixie")
 	if _, err := os.Stat(root); err == nil {
 		all = append(all, python{"debian-trixie-torch", []string{"/usr/bin/python3"}, root, withTorch})
 	}

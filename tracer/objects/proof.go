@@ -416,7 +416,9 @@ func (p *proof) matchWord(piece *piece, at, word uint64) {
 	switch {
 	case address == m.block.End && m.block.kind != blockChunk:
 	case isLow && at%packedSize != 0:
-	case m.kept || m.block.Start <= at && at < m.block.End:
+	case m.kept:
+	case m.block.Start <= at && at < m.block.End: // of its own: only the collector frees it
+		m.count(word)
 	case piece == nil:
 		keep(m)
 	case at >= piece.region.Start && at < piece.region.End:
@@ -450,15 +452,20 @@ func (p *proof) hit(piece *piece, m *member, at, word uint64) {
 		keep(m)
 		return
 	}
-	if m.typ != nil && word == m.address {
-		m.counted++
-	}
+	m.count(word)
 	if len(m.referers) == 0 {
 		m.at, m.word = at, word
 	}
 	if !slices.Contains(m.referers, from) {
 		m.referers = append(m.referers, from)
 		from.children = append(from.children, m)
+	}
+}
+
+// count counts a word of a member that has the very address of the object.
+func (m *member) count(word uint64) {
+	if m.typ != nil && word == m.address {
+		m.counted++
 	}
 }
 
@@ -613,7 +620,8 @@ func (p *proof) isLost(group []*member) (isLost, isCycle bool) {
 			return false, false
 		}
 		hasObject, hasNative = hasObject || m.typ != nil, hasNative || m.typ == nil
-		isUncounted = isUncounted || len(m.referers) == 0 || m.typ != nil && m.refcnt > m.counted
+		isUncounted = isUncounted || m.typ != nil && m.refcnt > m.counted ||
+			m.typ == nil && len(m.referers) == 0
 	}
 	isLost = len(group) > 0
 	p.hasNative = p.hasNative || isLost && hasNative

@@ -2,7 +2,6 @@ package objects
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -72,6 +71,9 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 
 		// The process has gone on since the words were read: only ways that hold now count.
 		found, _, tracked := rep.ways.rootsOf(n)
+		if rep.heap.isUnread() {
+			found = nil
+		}
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rootPath) bool { return !rep.holds(f) })
 		switch {
@@ -120,7 +122,7 @@ func (rep *reporter) reason(r keeper.Search, rest unexplainedSamples) keeper.Rea
 		return keeper.ReasonFreed
 	case unexplained(r) == 0:
 		return keeper.ReasonNone
-	case h.NoPython != nil && !errors.Is(h.NoPython, ErrNoPython):
+	case h.isUnread():
 		return keeper.ReasonUnsupported
 	case rep.late || h.memory.budget.check():
 		return keeper.ReasonBudget

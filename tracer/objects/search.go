@@ -402,8 +402,9 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 			break
 		}
 		e.from = s.nodes.holder(p, at)
-		if e.from == n || e.from != nil && s.heap.objects.isWeak(e.from, at) {
-			return // an object that refers to itself is not kept by that
+		// An object may refer to itself and counts that, in contrast to memory of C.
+		if e.from == n && n.typ == nil || e.from != nil && s.heap.objects.isWeak(e.from, at) {
+			return
 		}
 	}
 

@@ -45,7 +45,8 @@ const (
 
 // kindsOfNames are the kinds of types that no flag shows, by the names of them or of a base.
 var kindsOfNames = map[string]typeKind{
-	"set": kindSet, "frozenset": kindSet, "collections.deque": kindDeque, "cell": kindCell,
+	"set": kindSet, "frozenset": kindSet, "frozendict": kindDict, "collections.deque": kindDeque,
+	"cell":     kindCell,
 	"function": kindFunction, "module": kindModule, "weakref": kindWeakref,
 	"weakref.ReferenceType": kindWeakref,
 	"weakproxy":             kindWeakref, "weakref.ProxyType": kindWeakref,

@@ -114,6 +114,7 @@ func (w *wholeMemory) findPages() error {
 		return err
 	}
 	defer pagemap.Close()
+	pagemap.SetMappings(w.maps)
 
 	hasSwap := usesSwap()
 	var resident []mem.Span
@@ -238,6 +239,7 @@ func (w *wholeMemory) checkMissing() error {
 		return err
 	}
 	defer pagemap.Close()
+	pagemap.SetMappings(w.maps)
 
 	var spans []mem.Span
 	for _, at := range w.missing {

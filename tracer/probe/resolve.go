@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
@@ -21,6 +22,10 @@ type FileSites struct {
 	Sites []Site
 	// Unprobed are functions that cannot be probed, each with its reason, for people.
 	Unprobed []string
+
+	// Hidden is the name of an allocator that the file has, and whose functions cannot be found, since
+	// the file has no symbols of them; empty: there is none that is known.
+	Hidden string
 
 	isLibc      bool // the C library, or a static program
 	isAllocator bool // a library, not the C library, that defines malloc
@@ -40,6 +45,7 @@ func (f FileSites) Functions() []string {
 // Reasons for which a process's allocator cannot be probed.
 var (
 	ErrNoAllocator = errors.New("no malloc symbol in any of its files (a static, stripped program?)")
+	ErrGo          = errors.New("a Go program, whose allocator is not malloc")
 	ErrManyNames   = errors.New("its libraries claim too many symbols")
 	Err32Bit       = symbol.Err32Bit
 )
@@ -47,14 +53,16 @@ var (
 // Resolve finds the allocator functions that the process really uses. Like the dynamic linker, it
 // takes for each name the first file in search order that defines it (symbol interposition,
 // ld.so(8)). For malloc and its relatives the search ends at the C library, which defines all of
-// them. Functions that only call others of the allocator are not probed; the others are.
+// them. Other files may have allocators for their own code: see addOwnMalloc. Functions that only
+// call others of the allocator are not probed; the others are.
 func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 	order, err := searchOrder(p, maps)
 	if err != nil {
 		return nil, err
 	}
 
-	found := definitions{process: p, isStatic: len(order) == 1, fileOf: make(map[string]int)}
+	found := definitions{program: order[0].File(), process: p, fileOf: make(map[string]int)}
+	found.isStatic = len(order) == 1
 	defer found.close()
 	for _, mapping := range order {
 		if found.read > maxTableBytes {
@@ -65,7 +73,13 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 		}
 	}
 
-	if !found.has("malloc") || !found.has("free") {
+	found.addOthers(otherFiles(maps, order))
+
+	switch {
+	case found.has("malloc") && found.has("free"):
+	case slices.ContainsFunc(found.files, isGo):
+		return nil, ErrGo
+	default:
 		return nil, ErrNoAllocator
 	}
 
@@ -73,37 +87,6 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 		return nil, err
 	}
 	return found.sites()
-}
-
-// searchOrder returns the files in the dynamic linker's search order. For a static program that is
-// the program itself.
-func searchOrder(p *process.Process, maps []process.Mapping) ([]process.Mapping, error) {
-	program, err := programMapping(p, maps)
-	if err != nil {
-		return nil, err
-	}
-	order, err := p.LoadOrder(maps)
-	if errors.Is(err, process.ErrNoLinkMap) {
-		return []process.Mapping{program}, nil
-	}
-	return order, err
-}
-
-// programMapping finds the program among the mappings. The error wraps Err32Bit for a 32-bit
-// program.
-func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
-	for _, m := range maps {
-		if m.Path != p.Executable || !m.IsFile() {
-			continue
-		}
-		f, _, err := openFile(p, m)
-		if err == nil {
-			f.Close()
-		}
-		return m, err
-	}
-
-	return process.Mapping{}, fmt.Errorf("find program: %s is not mapped", p.Executable)
 }
 
 func openFile(p *process.Process, mapping process.Mapping) (*hostile.File, *symbol.File, error) {
@@ -164,6 +147,7 @@ func resolveFile(
 // definitions are the allocator functions by the files that define them, in search order.
 type definitions struct {
 	process   *process.Process
+	program   process.FileID
 	isStatic  bool
 	files     []*definingFile
 	fileOf    map[string]int // index in files by function name
@@ -182,6 +166,8 @@ type definingFile struct {
 	image   *symbol.File
 	defined []definition
 	isLibc  bool
+	isOwn   bool   // its malloc serves its own code alone
+	hidden  string // see FileSites
 }
 
 // A definition is one function of a file.
@@ -211,8 +197,12 @@ func (d *definitions) addFile(mapping process.Mapping) error {
 	}
 
 	file := &definingFile{mapping: mapping, opened: opened, image: image}
+	isProgram := mapping.File() == d.program
+	if image.IsGo() {
+		file.hidden = growth.AllocatorGo
+	}
 	defer func() {
-		if mapping.Path != d.process.Executable {
+		if !isProgram {
 			d.read += image.BytesRead()
 		}
 	}()
@@ -222,13 +212,18 @@ func (d *definitions) addFile(mapping process.Mapping) error {
 	if err == nil {
 		err = d.addAllocatorAPIs(file)
 	}
+	if err == nil && !file.isLibc {
+		_ = d.addOwnMalloc(file) // its other functions count without it
+	}
 
-	if err != nil || len(file.defined) == 0 {
+	if err != nil || len(file.defined) == 0 && file.hidden == "" {
 		opened.Close()
 	} else {
 		d.files = append(d.files, file)
 	}
 	if err != nil {
+		isOfFile := func(_ string, i int) bool { return i == len(d.files) }
+		maps.DeleteFunc(d.fileOf, isOfFile)
 		return fmt.Errorf("read symbols of %s: %w", mapping.Path, err)
 	}
 	return nil
@@ -259,11 +254,11 @@ func (d *definitions) addMalloc(file *definingFile) error {
 		return err
 	}
 
-	d.add(file, Functions, symbols)
+	d.addFirst(file, Functions, symbols)
 	if d.fileOf["free"] == len(d.files) && d.has("free") {
-		d.add(file, optional, symbols)
+		d.addFirst(file, optional, symbols)
 	}
-	d.add(file, operators, symbols)
+	d.addFirst(file, operators, symbols)
 	_, d.afterLibc = symbols[libcStart]
 	file.isLibc = d.afterLibc
 	return nil
@@ -272,10 +267,7 @@ func (d *definitions) addMalloc(file *definingFile) error {
 // addAllocatorAPIs adds the functions in a file of allocators with names of their own.
 func (d *definitions) addAllocatorAPIs(file *definingFile) error {
 	for _, api := range allocatorAPIs {
-		if d.has(api.release) {
-			continue
-		}
-		isProgram := file.mapping.Path == d.process.Executable
+		isProgram := file.mapping.File() == d.program
 		if _, ok := file.image.Export(api.release); !ok && !isProgram {
 			continue
 		}
@@ -320,15 +312,36 @@ func addUnexported(file *symbol.File, symbols map[string]uint64, wanted map[stri
 	})
 }
 
-// add adds the functions that are new. Several names of one address are one function.
+// addFirst adds the functions that no file has defined before.
+func (d *definitions) addFirst(
+	file *definingFile, functions []Function, symbols map[string]uint64,
+) {
+	isNew := func(f Function) bool { return !d.has(f.Name) }
+	d.add(file, filter(functions, isNew), symbols)
+}
+
+func isGo(f *definingFile) bool { return f.hidden == growth.AllocatorGo }
+
+func filter(functions []Function, isWanted func(Function) bool) (wanted []Function) {
+	for _, f := range functions {
+		if isWanted(f) {
+			wanted = append(wanted, f)
+		}
+	}
+	return wanted
+}
+
+// add adds the functions that a file defines. Several names of one address are one function.
 func (d *definitions) add(file *definingFile, functions []Function, symbols map[string]uint64) {
 	for _, function := range functions {
 		address, ok := symbols[function.Name]
-		if !ok || d.has(function.Name) {
+		if !ok {
 			continue
 		}
 
-		d.fileOf[function.Name] = len(d.files)
+		if !d.has(function.Name) {
+			d.fileOf[function.Name] = len(d.files)
+		}
 		isSame := func(other definition) bool { return other.address == address }
 		known := slices.IndexFunc(file.defined, isSame)
 		if known < 0 {
@@ -343,7 +356,7 @@ func (d *definitions) add(file *definingFile, functions []Function, symbols map[
 func (d *definitions) dropForwardingOperators() error {
 	isOperator := namesOf(operators)
 	for i, file := range d.files {
-		if i == d.fileOf["malloc"] {
+		if i == d.fileOf["malloc"] || file.isOwn {
 			continue
 		}
 		imports, err := file.image.Imports(func(name string) bool { return name == "malloc" })
@@ -380,10 +393,10 @@ func (d *definitions) sites() ([]FileSites, error) {
 		if err != nil {
 			return nil, err
 		}
-		isProgram := file.mapping.Path == d.process.Executable
-		result.isLibc = file.isLibc
+		isProgram := file.mapping.File() == d.program
+		result.isLibc, result.Hidden = file.isLibc, file.hidden
 		result.isAllocator = d.fileOf["malloc"] == i && !file.isLibc && !isProgram
-		if len(result.Sites)+len(result.Unprobed) > 0 {
+		if len(result.Sites)+len(result.Unprobed) > 0 || result.Hidden != "" {
 			results = append(results, result)
 		}
 	}

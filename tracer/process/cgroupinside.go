@@ -128,7 +128,7 @@ func (v *insideView) mounts() []hierarchy {
 	if err != nil {
 		return nil
 	}
-	found := parseMounts(raw)
+	found := parseMounts(raw, memoryController)
 	return found[:min(len(found), maxInsideMounts)]
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // Unknown marks a number that the kernel does not provide.
@@ -33,6 +34,10 @@ type Status struct {
 	// Peak is the highest RSS so far, VmHWM. Unknown as RSS is.
 	Peak int64
 
+	// MainEnded is set where the main thread has ended and others live. State and sizes are then as
+	// one of them has them, and Threads counts them alone.
+	MainEnded bool
+
 	// Anonymous, File and Shared are the parts of RSS: RssAnon, RssFile and RssShmem.
 	Anonymous, File, Shared int64
 }
@@ -42,8 +47,26 @@ type counters struct{ procFiles }
 
 // Status reads the state of the process. The error wraps os.ErrNotExist if the process is gone.
 func (c *counters) Status() (Status, error) {
-	return c.readStatus("status")
+	raw, err := c.readMain("status")
+	if err != nil {
+		return Status{}, err
+	}
+	own := parseStatus(raw)
+	if !isEnded(own.State) {
+		return own, nil
+	}
+
+	living, err := c.readStatus("status")
+	if err != nil || isEnded(living.State) {
+		return own, nil //nolint:nilerr // the last thread has ended meanwhile
+	}
+	living.Name, living.Parent, living.MainEnded = own.Name, own.Parent, true
+	living.Threads = max(1, living.Threads-1) // the main thread counts until the process ends
+	return living, nil
 }
+
+// isEnded reports whether a thread has ended, by its state: it is a zombie, or dead.
+func isEnded(state byte) bool { return state == 'Z' || state == 'X' }
 
 func (c *counters) readStatus(name string) (Status, error) {
 	raw, err := c.read(name)
@@ -125,6 +148,10 @@ type Stat struct {
 	State  byte // as in ps
 	Parent int
 
+	// TID is the thread that has the memory of the process: the main thread, or one that lives where
+	// that has ended.
+	TID int
+
 	// MinorFaults and MajorFaults count page faults since the process began: without and with I/O.
 	MinorFaults, MajorFaults int64
 
@@ -171,21 +198,51 @@ const (
 
 // Stat reads the counters of the process. The error wraps os.ErrNotExist if the process is gone.
 func (c *counters) Stat() (Stat, error) {
-	raw, err := c.read("stat")
+	raw, err := c.readMain("stat")
 	if err != nil {
 		return Stat{}, err
 	}
-	return parseStat(raw)
+	own, err := parseStat(raw)
+	if err != nil || !isEnded(own.State) {
+		return own, err
+	}
+	if raw, err = c.read("stat"); err != nil {
+		return own, nil //nolint:nilerr // the last thread has ended meanwhile
+	}
+	return own.withLiving(raw), nil
+}
+
+// withLiving returns the data of a process whose main thread has ended, by the stat of a thread that
+// lives: the process began with its main thread.
+func (s Stat) withLiving(raw []byte) Stat {
+	living, err := parseStat(raw)
+	if err != nil {
+		return s
+	}
+	living.Parent, living.Start, living.StartTicks = s.Parent, s.Start, s.StartTicks
+	return living
 }
 
 // ReadStat is Stat for a process that is not held open: the next call with the same PID may read
 // another process.
 func ReadStat(pid int) (Stat, error) {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	read := func(tid int) ([]byte, error) {
+		return os.ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "stat"))
+	}
+	raw, err := read(pid)
 	if err != nil {
 		return Stat{}, fmt.Errorf("read stat: %w", err)
 	}
-	return parseStat(raw)
+	own, err := parseStat(raw)
+	if err != nil || !isEnded(own.State) {
+		return own, err
+	}
+	if tid := LivingTID(pid); tid != 0 {
+		if raw, err := read(tid); err == nil {
+			return own.withLiving(raw), nil
+		}
+	}
+	return own, nil
 }
 
 // parseStat reads the fields behind comm, which stands in parentheses and may hold any character.
@@ -200,7 +257,9 @@ func parseStat(raw []byte) (Stat, error) {
 		return Stat{}, fmt.Errorf("read stat: start time %.20q", fields[statStartTime])
 	}
 
+	tid, _, _ := bytes.Cut(raw, []byte(" "))
 	return Stat{
+		TID:         int(number(string(tid))),
 		State:       fields[statState][0],
 		Parent:      int(number(fields[statPPID])),
 		MinorFaults: number(fields[statMinFlt]),
@@ -273,7 +332,7 @@ func (c *counters) Sample() (growth.Sample, error) {
 // Rollup reads PSS and private memory (USS) in bytes from /proc/PID/smaps_rollup. Reading it costs
 // about 5 ms for each resident GiB and holds the process's mmap lock for reading.
 func (c *counters) Rollup() (pss, private int64, err error) {
-	raw, err := c.readLocking("smaps_rollup", maxRollupBytes)
+	raw, err := c.readLockingAs(hostile.LongOfProcess, "smaps_rollup", maxRollupBytes)
 	if err != nil {
 		return Unknown, Unknown, err
 	}

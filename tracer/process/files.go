@@ -14,15 +14,15 @@ import (
 // procFiles are the files of a process's directory in /proc.
 type procFiles struct {
 	pid int
-	// dir is the directory, held open. Reads through it reach this process, or fail once it has
-	// exited, even if its PID is used again.
-	dir     *os.File
+	livingThread
 	stalled atomic.Bool // the process has not answered once
 }
 
-// path returns the path of a file in the process's /proc directory, valid until Close.
-func (f *procFiles) path(name string) string {
-	return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
+// path returns the path of a file in the /proc directory of a thread that lives, valid until Close.
+func (f *procFiles) path(name string) string { return pathIn(f.living(f.pid), name) }
+
+func pathIn(dir *os.File, name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
 }
 
 // open opens a file of the process's /proc directory.
@@ -39,8 +39,15 @@ func (f *procFiles) open(name string) (*os.File, error) {
 
 // read reads a file of the process's /proc directory. The error names the file, and wraps
 // os.ErrNotExist if the process is gone.
-func (f *procFiles) read(name string) ([]byte, error) {
-	raw, err := os.ReadFile(f.path(name))
+func (f *procFiles) read(name string) ([]byte, error) { return readEntry(f.path(name), name) }
+
+// readMain is read for the main thread, which may have ended.
+func (f *procFiles) readMain(name string) ([]byte, error) {
+	return readEntry(pathIn(f.main(), name), name)
+}
+
+func readEntry(path, name string) ([]byte, error) {
+	raw, err := os.ReadFile(path)
 	if errors.Is(err, unix.ESRCH) {
 		err = os.ErrNotExist
 	}
@@ -66,6 +73,12 @@ const (
 // address space. The process can keep that locked for ever: the error wraps hostile.ErrStalled
 // then, now and from now on.
 func (f *procFiles) readLocking(name string, limit int) ([]byte, error) {
+	return f.readLockingAs(hostile.OfProcess, name, limit)
+}
+
+func (f *procFiles) readLockingAs(
+	as func(*os.File) *hostile.File, name string, limit int,
+) ([]byte, error) {
 	if err := f.Stalled(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -75,7 +88,7 @@ func (f *procFiles) readLocking(name string, limit int) ([]byte, error) {
 	}
 	defer file.Close()
 
-	raw, err := hostile.OfProcess(file).ReadAll(limit)
+	raw, err := as(file).ReadAll(limit)
 	if errors.Is(err, unix.ESRCH) {
 		err = os.ErrNotExist
 	}

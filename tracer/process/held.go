@@ -99,6 +99,9 @@ func (p *Process) hasQueued(name string) bool {
 		return true
 	}
 	fd, err := unix.PidfdGetfd(p.fd, number, 0)
+	if p.mainDir.Load() != nil { // whose descriptors the pidfd has
+		return true
+	}
 	if err != nil {
 		return !errors.Is(err, unix.EBADF) && !errors.Is(err, unix.ESRCH)
 	}

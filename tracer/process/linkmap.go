@@ -15,6 +15,7 @@ const (
 	maxProgramHeaders = 64
 	maxDynamicEntries = 1024
 	maxLibraries      = 4096
+	maxPrograms       = 4096 // mapped files whose headers are read
 )
 
 // Sizes of Elf64_Phdr and Elf64_Dyn in bytes.
@@ -27,9 +28,12 @@ const (
 // order: the program, preloaded libraries, libraries. Each file is the mapping that contains its
 // dynamic section. LoadOrder follows the linker's own list, struct r_debug and struct link_map of
 // <link.h>, in the memory of the process. A process may forge it: each file is once in the result.
+//
+// Where the program was started by the dynamic linker, as in "ld-linux.so.2 PROGRAM", /proc/PID/exe
+// is the linker, and the first file is the program all the same.
 func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 	list := linkMap{p}
-	head, err := list.head()
+	head, err := list.find(maps)
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +61,49 @@ func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 // linkMap reads the dynamic linker's list of a process.
 type linkMap struct{ process *Process }
 
-// head returns the address of the first link_map (r_map), which the DT_DEBUG entry of the
-// program's dynamic section leads to.
-func (l linkMap) head() (uint64, error) {
-	address, err := l.dynamicSection()
+// find returns the address of the first link_map. The program whose headers the kernel has published
+// leads to it, or a program that something else has mapped: the dynamic linker, or another loader.
+func (l linkMap) find(maps []Mapping) (head uint64, err error) {
+	address, count, err := l.programHeaders()
+	if err == nil {
+		head, err = l.head(address, count)
+	}
+	if !errors.Is(err, ErrNoLinkMap) {
+		return head, err
+	}
+
+	seen := make(map[FileID]bool)
+	for _, m := range maps {
+		if !m.IsFile() || m.Offset != 0 || seen[m.File()] || len(seen) == maxPrograms {
+			continue
+		}
+		seen[m.File()] = true
+		if address, count, ok := l.headersOf(m); ok {
+			if head, err := l.head(address, count); err == nil {
+				return head, nil
+			}
+		}
+	}
+	return 0, ErrNoLinkMap
+}
+
+// headersOf returns where the program headers of a mapped ELF file lie in memory, from its header.
+func (l linkMap) headersOf(m Mapping) (address, count uint64, ok bool) {
+	var header elf.Header64
+	err := l.read(m.Start, &header)
+	isELF := string(header.Ident[:4]) == elf.ELFMAG &&
+		elf.Class(header.Ident[elf.EI_CLASS]) == elf.ELFCLASS64
+	if err != nil || !isELF || header.Phnum > maxProgramHeaders ||
+		header.Phentsize != programHeaderSize {
+		return 0, 0, false
+	}
+	return m.Start + header.Phoff, uint64(header.Phnum), true
+}
+
+// head returns the address of the first link_map (r_map), which the DT_DEBUG entry of the dynamic
+// section leads to. Only programs have that entry.
+func (l linkMap) head(headers, count uint64) (uint64, error) {
+	address, err := l.dynamicSection(headers, count)
 	if err != nil {
 		return 0, err
 	}
@@ -86,13 +129,8 @@ func (l linkMap) head() (uint64, error) {
 	return 0, ErrNoLinkMap
 }
 
-// dynamicSection returns the address of the program's dynamic section.
-func (l linkMap) dynamicSection() (uint64, error) {
-	headers, count, err := l.programHeaders()
-	if err != nil {
-		return 0, err
-	}
-
+// dynamicSection returns the address of the dynamic section by the program headers in memory.
+func (l linkMap) dynamicSection(headers, count uint64) (uint64, error) {
 	var loadBias, dynamic uint64
 	var hasPhdr bool
 	for i := range count {

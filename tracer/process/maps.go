@@ -131,7 +131,7 @@ func parseMapping(line string) (Mapping, error) {
 // device may have an effect on it.
 func (p *Process) OpenMapped(m Mapping) (*hostile.File, error) {
 	path := fmt.Sprintf("map_files/%x-%x", m.Start, m.End)
-	f, err := hostile.Open(p.dir, path, 0, 0)
+	f, err := hostile.Open(p.living(p.PID), path, 0, 0)
 	switch {
 	case errors.Is(err, unix.EPERM): // proc_map_files_get_link of the kernel
 		return nil, fmt.Errorf("open %s: %w (run as root or grant CAP_CHECKPOINT_RESTORE)", m.Path, err)
@@ -161,7 +161,7 @@ func (p *Process) OpenFile(path string) (*hostile.File, error) {
 
 // OpenProgram opens the file that the process executes, like OpenMapped.
 func (p *Process) OpenProgram() (*hostile.File, error) {
-	f, err := hostile.Open(p.dir, "exe", 0, 0)
+	f, err := hostile.Open(p.living(p.PID), "exe", 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the program of pid %d: %w", p.PID, p.noteStall(err))
 	}

@@ -120,7 +120,7 @@ func (p *Process) checkTraceable() error {
 		return err
 	case status.TGID != p.PID:
 		return fmt.Errorf("%w (trace its process: --pid %d)", ErrThread, status.TGID)
-	case status.State == 'Z' || status.State == 'X':
+	case isEnded(status.State):
 		return ErrZombie
 	case status.Virtual == Unknown:
 		return ErrKernelThread
@@ -171,10 +171,7 @@ func (p *Process) Refresh() error {
 // Close releases the descriptors. The process itself goes on.
 func (p *Process) Close() error {
 	errs := []error{p.closePidfd()}
-	if p.dir != nil {
-		errs = append(errs, p.dir.Close())
-		p.dir = nil
-	}
+	errs = append(errs, p.closeFolders())
 
 	p.heldMu.Lock()
 	defer p.heldMu.Unlock()

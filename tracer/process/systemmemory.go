@@ -31,7 +31,8 @@ func NewSystemMemoryReader() *SystemMemoryReader { return newSystemMemoryReader(
 func newSystemMemoryReader(root string) *SystemMemoryReader {
 	raw, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo")) // without it there are none
 	return &SystemMemoryReader{
-		root: root, hierarchies: parseMounts(raw), inside: insideView{openFile: hostile.Open},
+		root: root, hierarchies: parseMounts(raw, memoryController),
+		inside: insideView{openFile: hostile.Open},
 	}
 }
 
@@ -88,7 +89,8 @@ func (r *SystemMemoryReader) shows(membership []byte) bool {
 // files; empty: none does.
 func accounting(membership []byte) (files memoryFiles, path string) {
 	for _, files = range []memoryFiles{memoryFilesV1, memoryFilesV2} {
-		if path = (hierarchy{memoryFiles: files}).membership(membership); path != "" {
+		h := hierarchy{memoryFiles: files, controller: memoryController}
+		if path = h.membership(membership); path != "" {
 			break
 		}
 	}
@@ -192,12 +194,16 @@ var (
 // multiple of the page size below 2^63 for "no limit".
 const minUnlimitedBytes = 1 << 60
 
-// A hierarchy is a cgroup mount that may account memory.
+// memoryController is the name of the controller of version 1 that accounts memory.
+const memoryController = "memory"
+
+// A hierarchy is a cgroup mount that may have a controller.
 type hierarchy struct {
-	memoryFiles
-	mount      uint64   // its number in mountinfo
-	root       []string // path components of the cgroup that is mounted there
-	mountPoint string
+	memoryFiles          // of its version
+	controller  string   // of version 1
+	mount       uint64   // its number in mountinfo
+	root        []string // path components of the cgroup that is mounted there
+	mountPoint  string
 }
 
 func (h hierarchy) equals(other hierarchy) bool {
@@ -205,8 +211,9 @@ func (h hierarchy) equals(other hierarchy) bool {
 		h.mountPoint == other.mountPoint && slices.Equal(h.root, other.root)
 }
 
-// parseMounts finds the hierarchies in the text of /proc/self/mountinfo (proc_pid_mountinfo(5)).
-func parseMounts(raw []byte) []hierarchy {
+// parseMounts finds the hierarchies that may have a controller in the text of /proc/self/mountinfo
+// (proc_pid_mountinfo(5)).
+func parseMounts(raw []byte, controller string) []hierarchy {
 	var found []hierarchy
 	for line := range strings.Lines(string(raw)) {
 		// ID parent device root mountpoint options [tags] - type source superoptions
@@ -216,12 +223,14 @@ func parseMounts(raw []byte) []hierarchy {
 			continue
 		}
 
-		h := hierarchy{root: components(unescape(left[3])), mountPoint: unescape(left[4])}
+		h := hierarchy{
+			controller: controller, root: components(unescape(left[3])), mountPoint: unescape(left[4]),
+		}
 		h.mount, _ = strconv.ParseUint(left[0], 10, 64)
 		switch {
 		case right[0] == "cgroup2":
 			h.memoryFiles = memoryFilesV2
-		case right[0] == "cgroup" && slices.Contains(strings.Split(right[2], ","), "memory"):
+		case right[0] == "cgroup" && slices.Contains(strings.Split(right[2], ","), controller):
 			h.memoryFiles = memoryFilesV1
 		default:
 			continue
@@ -255,7 +264,7 @@ func (h hierarchy) membership(raw []byte) string {
 		switch {
 		case h.memoryFiles == memoryFilesV2 && number == "0" && parts[1] == "":
 			return path
-		case h.memoryFiles == memoryFilesV1 && slices.Contains(controllers, "memory"):
+		case h.memoryFiles == memoryFilesV1 && slices.Contains(controllers, h.controller):
 			return path
 		}
 	}

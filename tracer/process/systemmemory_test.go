@@ -262,7 +262,7 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 func makeCgroup(t *testing.T) (string, memoryFiles) {
 	t.Helper()
 	var refused []string
-	for _, h := range parseMounts(readFile(t, "/proc/self/mountinfo")) {
+	for _, h := range parseMounts(readFile(t, "/proc/self/mountinfo"), memoryController) {
 		folder := filepath.Join(h.mountPoint, fmt.Sprintf("allocscope-test-%d", os.Getpid()))
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			refused = append(refused, err.Error())
@@ -282,7 +282,7 @@ func FuzzHierarchies(f *testing.F) {
 	f.Add(readFile(f, "/proc/self/mountinfo"), "/a/b")
 	f.Add([]byte(mountV2), "/../x")
 	f.Fuzz(func(t *testing.T, raw []byte, cgroup string) {
-		for _, h := range parseMounts(raw) {
+		for _, h := range parseMounts(raw, memoryController) {
 			path, ok := h.folder(cgroup)
 			if ok && (slices.Contains(path, "..") || slices.Contains(path, "")) {
 				t.Errorf("%q in %+v leads to %q", cgroup, h, path)

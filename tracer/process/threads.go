@@ -26,7 +26,7 @@ type Thread struct {
 	StackPointer uint64
 }
 
-// Threads returns the threads. Those that end meanwhile are left out. The error wraps
+// Threads returns the threads that live. Those that end meanwhile are left out. The error wraps
 // os.ErrNotExist if the process is gone.
 func (c *counters) Threads() ([]Thread, error) {
 	folder, err := c.open("task")
@@ -66,6 +66,9 @@ func (c *counters) thread(tid int) (Thread, error) {
 		return Thread{}, err
 	}
 	fields := parseFields(status)
+	if state := fields["State"]; state != "" && isEnded(state[0]) {
+		return Thread{}, os.ErrNotExist
+	}
 	thread := Thread{TID: tid, InnerTID: tid, Name: growth.Printable(fields["Name"])}
 	if ids := strings.Fields(fields["NSpid"]); len(ids) > 0 {
 		thread.InnerTID = int(number(ids[len(ids)-1]))

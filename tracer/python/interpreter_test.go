@@ -110,7 +110,7 @@ func TestFindEmbedded(t *testing.T) {
 // with.
 const fakeC = `
 #include <stdio.h>
-struct { char cookie[8]; unsigned long words[100]; } _PyRuntime = { RUNTIME };
+struct { char cookie[8]; unsigned long words[110]; } _PyRuntime = { RUNTIME };
 #ifdef VERSION
 const unsigned long Py_Version = VERSION;
 #endif
@@ -313,10 +313,8 @@ func TestFindEvalLoop(t *testing.T) {
 			// Debian's programs are stripped; their loops have a cold part, from 3.9 on.
 			path = "/usr/bin/python3"
 			switch {
-			case strings.HasPrefix(name, "debian-"): // command[1] is the program's root directory
-				link := tracertest.Must(os.Readlink(filepath.Join(command[1], path)))(t)
-
-				path = filepath.Join(command[1], "/usr/bin", link)
+			case strings.HasPrefix(name, "debian-"): // chroot FOLDER PROGRAM
+				path = tracertest.Must(filepath.EvalSymlinks(filepath.Join(command[1:]...)))(t)
 			case name != "system":
 				t.Skip("has neither symbols nor a known shape")
 			}

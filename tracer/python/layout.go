@@ -208,8 +208,11 @@ func (t *offsetReader) readCodeLayout(code *cpython.CodeLayout, at *cpython.Debu
 	code.UnicodeState = t.offset(at.UnicodeObjectState, 4)
 	code.ASCIIData = t.offset(at.UnicodeObjectAsciiobjectSize, 8)
 
-	// Two members that the table leaves out have to be computed from their neighbours.
+	// Members that the table leaves out have to be computed from their neighbours.
 	code.CompactData = code.ASCIIData + 2*pointerSize // behind utf8_length and utf8
+	if at.UnicodeObjectCompactunicodeobjectSize != cpython.Absent {
+		code.CompactData = t.offset(at.UnicodeObjectCompactunicodeobjectSize, 8)
+	}
 	// In a row: _co_firsttraceable, co_extra, co_code_adaptive.
 	bytecode := t.offset(at.CodeObjectCoCodeAdaptive, 8)
 	code.FirstTraceable = bytecode - 2*pointerSize

@@ -56,6 +56,7 @@ func pendingMapping(m process.Mapping) pendingSpan {
 // select the same pages, so that two scans can be compared. If the process has more than MaxRuns
 // runs, scanPages reads a smaller share, and so do all later scans.
 func (t *Tracker) scanPages(maps []process.Mapping, share float64) (*pageScan, error) {
+	t.Pagemap.SetMappings(maps)
 	for {
 		share = min(share, t.maxShare)
 		s := &pageScan{pagemap: t.Pagemap, runs: make(mem.Runs, 0, t.lastRuns)}

@@ -83,7 +83,9 @@ func (g *GPU) findDriver(m process.Mapping) {
 	if err == nil {
 		file = found.files[0]
 		var links []link.Link
-		links, err = probe.AttachCUDADriver(g.kernel.Mode, file, g.kernel.Program, g.process.PID)
+		links, err = attachIn(g.kernel, g.process, func(w kernel.Way) ([]link.Link, error) {
+			return probe.AttachCUDADriver(w.Mode, file, w.Programs, w.TID)
+		})
 		g.driverLinks = append(g.driverLinks, links...)
 	}
 	if err != nil {
@@ -119,6 +121,13 @@ func (g *GPU) findBlocks(m process.Mapping) {
 	g.status.Details = append(g.status.Details, details(file)...)
 }
 
+// attachTo attaches to the function of a file to which blocks are reported.
+func (g *GPU) attachTo(file probe.FileSites) (link.Link, error) {
+	return attachIn(g.kernel, g.process, func(w kernel.Way) (link.Link, error) {
+		return probe.AttachBlocks(w.Mode, file, w.Programs, w.TID)
+	})
+}
+
 // attachBlocks attaches to all functions to which blocks are reported, or to none. It waits for a
 // library that uses a GPU: without one, the functions report the memory of the CPU.
 func (g *GPU) attachBlocks() {
@@ -128,7 +137,7 @@ func (g *GPU) attachBlocks() {
 	}
 
 	for _, file := range g.blockFiles[len(g.blockLinks):] {
-		l, err := probe.AttachBlocks(g.kernel.Mode, file, g.kernel.Program, g.process.PID)
+		l, err := g.attachTo(file)
 		if err != nil {
 			g.reportError(errors.Join(err, g.detachBlocks(refused)))
 			return
@@ -291,7 +300,7 @@ func (g *GPU) SampleTotals(stop <-chan struct{}) {
 		return
 	}
 
-	l, err := probe.AttachBlocks(g.kernel.Mode, g.blockFiles[0], g.kernel.Program, g.process.PID)
+	l, err := g.attachTo(g.blockFiles[0])
 	if err != nil {
 		return
 	}

@@ -98,6 +98,11 @@ func (h *Heap) find(maps []process.Mapping) []probe.FileSites {
 	if refusal != nil {
 		status.Reason, status.Code = insteadOf+refusal.Error(), growth.SourceProducer
 	}
+	isHiding := func(f probe.FileSites) bool { return f.Hidden != "" }
+	if i := slices.IndexFunc(functions, isHiding); i >= 0 && refusal == nil {
+		status.Gap, status.File = growth.GapAllocator, functions[i].Mapping.Path
+		status.Allocator = functions[i].Hidden
+	}
 	h.setStatus(status)
 	return functions
 }
@@ -124,8 +129,9 @@ func (h *Heap) followProducers(maps []process.Mapping, functions []probe.FileSit
 			continue
 		}
 		status.Producers = append(status.Producers, growth.Printable(p.Mapping.Path))
-		links, err := probe.AttachProducer(
-			h.kernel.Mode, p, h.kernel.Program, h.kernel.ProducerCookie, h.process.PID)
+		links, err := attachIn(h.kernel, h.process, func(w kernel.Way) ([]link.Link, error) {
+			return probe.AttachProducer(w.Mode, p, w.Programs, h.kernel.ProducerCookie, w.TID)
+		})
 		if err != nil {
 			return errors.Join(err, probe.Close(all))
 		}
@@ -171,7 +177,9 @@ func (h *Heap) attach() error {
 
 	h.probed = found.files
 	for _, file := range h.probed {
-		links, err := probe.Attach(h.kernel.Mode, file, h.kernel.Program, h.process.PID)
+		links, err := attachIn(h.kernel, h.process, func(w kernel.Way) ([]link.Link, error) {
+			return probe.Attach(w.Mode, file, w.Programs, w.TID)
+		})
 		if err != nil {
 			return errors.Join(err, h.detach())
 		}

@@ -112,6 +112,20 @@ func (l *Libraries) Stop() {
 // Sweep removes the breakpoints that other processes have inherited by fork(2).
 func (l *Libraries) Sweep() error { return l.inParallel(Library.Sweep) }
 
+// Reattach attaches the open probes of functions again: the thread has ended by which the kernel knew
+// the process. Without it, probes go at their next hit, or are not there when they are opened again.
+func (l *Libraries) Reattach() {
+	if l.Heap.Active() {
+		_ = l.Heap.Pause() // else they are detached when allocscope exits, here and below
+		l.Heap.Open()
+	}
+	if l.Tensors.Active() {
+		_ = l.Tensors.Pause()
+		_ = l.Tensors.Open() // its status has the error
+	}
+	l.Steps.reattach()
+}
+
 // Close detaches all sources for good.
 func (l *Libraries) Close() error { return l.inParallel(Library.Close) }
 

@@ -29,3 +29,21 @@ func follow(k *kernel.Kernel, p *process.Process, files []probe.FileSites) (foll
 	}
 	return followedFiles{files, unsafe}, nil
 }
+
+// maxAttaches bounds how often probes are attached again since the thread has ended by which the
+// kernel knows the process.
+const maxAttaches = 8
+
+// attachIn attaches probes in a process, by a thread that lives.
+func attachIn[T any](
+	k *kernel.Kernel, p *process.Process, attach func(way kernel.Way) (T, error),
+) (links T, err error) {
+	for range maxAttaches {
+		way := k.WayIn(p)
+		links, err = attach(way)
+		if err == nil || p.TID() == way.TID {
+			break
+		}
+	}
+	return links, err
+}

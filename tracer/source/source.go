@@ -108,8 +108,10 @@ type Status struct {
 	// text alone says it.
 	Code growth.SourceReason
 	File string
-	// Gap is the data that the source does not see; empty: none.
-	Gap growth.SourceGap
+	// Gap is the data that the source does not see; empty: none. Allocator is the one that is in File,
+	// where the gap is its objects.
+	Gap       growth.SourceGap
+	Allocator string
 	// Attached is set once probes were attached, and stays set while they are closed for a time.
 	Attached bool
 	// Off is set if the user did not ask for the source.
@@ -134,6 +136,9 @@ func (s Status) Failure() growth.SourceFailure {
 	}
 	switch s.Code {
 	case "":
+		if s.Gap == growth.GapAllocator {
+			failure.Detail = s.Allocator
+		}
 		if s.Reason != "" {
 			failure.Reason = growth.SourceOther
 		}
@@ -153,6 +158,8 @@ func failed(name string, p *process.Process, err error) Status {
 		s.Code = growth.SourceNoShim
 	case errors.Is(err, probe.ErrNoAllocator):
 		s.Code = growth.SourceNoAllocator
+	case errors.Is(err, probe.ErrGo):
+		s.Code = growth.SourceGo
 	case errors.Is(err, probe.Err32Bit):
 		s.Code, s.File = growth.Source32Bit, p.Executable
 	}

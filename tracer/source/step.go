@@ -17,8 +17,9 @@ import (
 type Steps struct {
 	library
 	function probe.StepFunction
-	link     link.Link // nil while not attached
-	named    bool      // the user has named the function
+	link     link.Link       // nil while not attached
+	file     probe.FileSites // of link
+	named    bool            // the user has named the function
 }
 
 // maxStepFiles bounds the files of the library's name.
@@ -74,7 +75,7 @@ func (s *Steps) attach(m process.Mapping) {
 		return
 	}
 
-	s.link, s.state = l, attached
+	s.link, s.file, s.state = l, file, attached
 	s.status = Status{Name: "step", Attached: true, Details: details(file)}
 }
 
@@ -88,8 +89,25 @@ func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.FileSites, error)
 		return nil, file, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
 	}
 
-	l, err := probe.AttachStep(file, s.kernel.Program, s.process.PID)
+	l, err := s.attachTo(file)
 	return l, file, err
+}
+
+func (s *Steps) attachTo(file probe.FileSites) (link.Link, error) {
+	return attachIn(s.kernel, s.process, func(w kernel.Way) (link.Link, error) {
+		return probe.AttachStep(file, w.Programs, w.TID)
+	})
+}
+
+// reattach attaches the probe again. Where it cannot, no more steps are counted.
+func (s *Steps) reattach() {
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
+	if s.link == nil {
+		return
+	}
+	_ = probe.Close([]link.Link{s.link}) // else it is detached when allocscope exits
+	s.link, _ = s.attachTo(s.file)
 }
 
 // Count returns the calls since the probe was attached. It is growth.Unknown before that and after

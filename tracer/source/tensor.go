@@ -63,7 +63,7 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 	}
 
 	switch {
-	case errors.Is(err, probe.ErrNoAllocator):
+	case errors.Is(err, probe.ErrNoAllocator), errors.Is(err, probe.ErrGo):
 		s := failed("tensor", t.process, err)
 		s.Err = nil // it may be found yet
 		t.setStatus(s)
@@ -94,7 +94,9 @@ func (t *Tensors) attach(file probe.FileSites) error {
 	}
 	var links []link.Link
 	for _, file := range found.files {
-		l, err := probe.Attach(t.kernel.Mode, file, t.kernel.Program, t.process.PID)
+		l, err := attachIn(t.kernel, t.process, func(w kernel.Way) ([]link.Link, error) {
+			return probe.Attach(w.Mode, file, w.Programs, w.TID)
+		})
 		if err != nil {
 			return errors.Join(err, probe.Close(links))
 		}

@@ -34,6 +34,8 @@ type image struct {
 
 	probeBase uint64 // address of .stapsdt.base; 0: there is none
 
+	constants, goBuild span // .rodata and .go.buildinfo; empty if there is none
+
 	damage error // why sections or notes were not read
 
 	tableBytes uint64 // of symbol tables that symbolTable has read
@@ -278,6 +280,10 @@ func (m *image) findNamed(sections []elf.Section64, names int) error {
 			m.link = span{s.Off, s.Size}
 		case isNamed(probeBaseSection):
 			m.probeBase = s.Addr
+		case isNamed(".rodata"):
+			m.constants = span{s.Off, s.Size}
+		case isNamed(".go.buildinfo"):
+			m.goBuild = span{s.Off, s.Size}
 		}
 	}
 

@@ -25,5 +25,6 @@ const (
 	maxFrame       = 1 << 16   // bytes of the unwind information of one function
 	maxAliases     = 64        // symbols at one address whose names are compared
 	maxCache       = 4 << 20   // bytes of printed names that a File keeps
+	maxConstants   = 16 << 20  // bytes of constants that are searched for texts
 	maxProblems    = 8         // errors that a File keeps
 )

@@ -37,7 +37,7 @@ type Arrival struct {
 // Memory returns the RSS of the process in bytes, and its part that is no file and not shared memory;
 // growth.Unknown: it is gone.
 func (a Arrival) Memory() (rss, private int64) {
-	resident, shared, ok := readResident(a.PID)
+	resident, shared, ok := readResident(a.TID)
 	if !ok {
 		return growth.Unknown, growth.Unknown
 	}

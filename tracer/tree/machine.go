@@ -83,7 +83,7 @@ func ListMachine() ([]Listed, error) {
 // processes that have not answered, and is added to.
 func list(pid int, stalled map[uint32]bool) (l Listed, image process.Image, ok bool) {
 	stat, err := process.ReadStat(pid)
-	resident, _, hasMemory := readResident(pid)
+	resident, _, hasMemory := readResident(stat.TID)
 	if err != nil || !hasMemory || resident == 0 { // kernel threads and zombies have none
 		return l, image, false
 	}
@@ -170,8 +170,8 @@ func classifyMachine(all []Listed) {
 // ReadRSS returns the RSS of a process that was listed, in bytes; growth.Unknown: it is gone. It
 // waits for nothing that the process can hold up.
 func (l Listed) ReadRSS() int64 {
-	resident, _, ok := readResident(l.PID)
 	stat, err := process.ReadStat(l.PID)
+	resident, _, ok := readResident(stat.TID)
 	if !ok || err != nil || stat.Start != l.Start {
 		return growth.Unknown
 	}

@@ -74,7 +74,9 @@ func (m *Member) classify() {
 	if m.parent != nil {
 		m.program.ParentRole = m.parent.Info.Role
 		m.program.ParentArguments = m.parent.Info.Arguments
+		m.program.ParentService = m.parent.Info.Service
 	}
+	m.Info.Service = m.program.service()
 	m.Info.Role, m.Info.Rank = m.program.Role()
 	m.Info.Identity = m.program.identity(m.Process, m.Info.Role, m.Info.Rank)
 }
@@ -155,6 +157,7 @@ func (t *Tree) Candidates(traced func(pid int) bool) []Candidate {
 			}
 			c.Lasting = m.lastingGrowth()
 		}
+		c.IsReplacement = m.Info.Role == growth.RoleWorker && t.grown[m.service()]
 		candidates[i] = c
 	}
 	return candidates
@@ -180,4 +183,33 @@ func (m *Member) lastingGrowth() int64 {
 		least, later = min(least, later-before), before
 	}
 	return max(0, least)
+}
+
+// A service is the workers that a process starts one after the other.
+type service struct {
+	parent int
+	name   string
+}
+
+func (m *Member) service() service { return service{m.Info.Parent, m.Info.Service} }
+
+const (
+	// minLifeGrowth is the growth of a worker, in bytes, until its end from which on its successors
+	// are of interest. maxServices bounds the services.
+	minLifeGrowth = 4 << 20
+	maxServices   = 256
+)
+
+// noteGrowth notes the service of a worker that has ended and grew.
+func (t *Tree) noteGrowth(m *Member) {
+	n := len(m.history)
+	if m.Info.Role != growth.RoleWorker || n < 2 || len(t.grown) >= maxServices {
+		return
+	}
+	const exitSamples = 3 // within which it may have freed its memory
+	for _, s := range m.history[max(1, n-exitSamples):] {
+		if s.bytes-m.history[0].bytes >= minLifeGrowth {
+			t.grown[m.service()] = true
+		}
+	}
 }

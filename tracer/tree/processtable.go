@@ -33,21 +33,21 @@ func ReadProcessTable() (ProcessTable, error) {
 
 	table := make(ProcessTable, len(pids))
 	for _, pid := range pids {
-		rss, shared, ok := readResident(pid)
-		if !ok {
+		stat, err := process.ReadStat(pid)
+		if err != nil {
 			continue
 		}
-		if stat, err := process.ReadStat(pid); err == nil {
+		if rss, shared, ok := readResident(stat.TID); ok {
 			table[pid] = processMemory{stat.Start, rss, max(0, rss-shared), stat.Parent}
 		}
 	}
 	return table, nil
 }
 
-// readResident returns resident memory, and the shared part of it, of /proc/PID/statm in bytes. The
-// kernel reads it from counters, without walking page tables.
-func readResident(pid int) (resident, shared int64, ok bool) {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
+// readResident returns resident memory, and the shared part of it, of the statm of a thread, in
+// bytes. The kernel reads it from counters, without walking page tables.
+func readResident(tid int) (resident, shared int64, ok bool) {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "statm"))
 	if err != nil {
 		return 0, 0, false
 	}

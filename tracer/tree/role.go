@@ -18,8 +18,10 @@ type Program struct {
 	// Environment holds the variables that number ranks, as of execve(2).
 	Environment map[string]string
 
-	// Forked: the process is a copy of its parent and has executed nothing since.
-	Forked bool
+	// Forked: the process is a copy of its parent and has executed nothing since. ParentService is
+	// then the service of the parent.
+	Forked        bool
+	ParentService string
 
 	// ParentRole and ParentArguments of the member that started it; empty if none did.
 	ParentRole      growth.Role
@@ -49,7 +51,7 @@ func (p Program) workerRole() growth.Role {
 		return growth.RoleCompileWorker
 	case p.Name == loaderName:
 		return growth.RoleLoaderWorker
-	case slices.Contains(p.Arguments, "--multiprocessing-fork"):
+	case slices.Contains(p.Arguments, multiprocessingFork):
 		return growth.RoleWorker
 	}
 	return ""
@@ -250,6 +252,27 @@ func (c command) imports(module string) bool {
 	return strings.HasPrefix(c.code, "from "+module+" import ")
 }
 
+// service names the program that the process works for. The title that a server gives to its
+// process later, such as "gunicorn: worker", changes nothing.
+func (p Program) service() string {
+	c := parseCommand(p.Arguments)
+	switch {
+	case p.ParentService != "" && (p.Forked || c.isOfMultiprocessing() ||
+		slices.Contains(p.Arguments, multiprocessingFork)):
+		return p.ParentService
+	case c.module != "":
+		return growth.Truncate(growth.Printable(c.module), growth.MaxIdentityBytes)
+	case c.script != "":
+		c.program = path.Base(c.script)
+	}
+	name := strings.Trim(c.program, "[]:") // "[celeryd: worker]"
+	return growth.Truncate(growth.Printable(name), growth.MaxIdentityBytes)
+}
+
+// multiprocessingFork is the argument of processes that Python's multiprocessing starts by
+// execve(2) (Lib/multiprocessing/spawn.py).
+const multiprocessingFork = "--multiprocessing-fork"
+
 // name returns the name by which a command is known: the script's if Python runs one.
 func (c command) name() string {
 	if c.script != "" {
@@ -310,8 +333,12 @@ var multiprocessingHelpers = []string{
 	"multiprocessing.forkserver",
 }
 
+func (c command) isOfMultiprocessing() bool {
+	return slices.ContainsFunc(multiprocessingHelpers, c.imports)
+}
+
 func (c command) isHelper() bool {
-	return slices.ContainsFunc(multiprocessingHelpers, c.imports) ||
+	return c.isOfMultiprocessing() ||
 		slices.Contains(helpers, c.name()) || slices.ContainsFunc(helperModules, c.runs)
 }
 

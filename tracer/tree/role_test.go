@@ -161,3 +161,37 @@ func FuzzRole(f *testing.F) {
 		}
 	})
 }
+
+// A service has the name by which people know it, whatever title its processes have.
+func TestService(t *testing.T) {
+	for name, c := range map[string]struct {
+		arguments string
+		parent    string // service of the parent of a copy, or of a process of multiprocessing
+		want      string
+	}{
+		"script":                   {"/usr/bin/python3|-u|/usr/bin/gunicorn|-w|3", "", "gunicorn"},
+		"script with an extension": {"python3|train.py", "", "train.py"},
+		"module":                   {"python3|-m|celery.bin|worker", "", "celery.bin"},
+		"program":                  {"/usr/sbin/apache2|-k|start", "", "apache2"},
+		"title of a master":        {"gunicorn: master [app:app]", "", "gunicorn"},
+		"title in brackets":        {"[celeryd: celery@host:MainProcess]|-A|x", "", "celeryd"},
+		"title of a worker":        {"postgres: user db [local] idle", "postgres", "postgres"},
+		"copy with a title":        {"handler-7", "server.py", "server.py"},
+		"spawned": {
+			"python3|-c|from multiprocessing.spawn import spawn_main|--multiprocessing-fork", "pool.py",
+			"pool.py",
+		},
+		"fork server": {
+			"python3|-c|from multiprocessing.forkserver import main; main(5)", "pool.py", "pool.py",
+		},
+		"hostile": {"/x/a\x1b[31m", "", "a?[31m"},
+	} {
+		p := Program{
+			Arguments: strings.Split(c.arguments, "|"), ParentService: c.parent,
+			Forked: c.parent != "" && !strings.HasPrefix(c.arguments, "python3"),
+		}
+		if got := p.service(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -33,6 +33,8 @@ type Candidate struct {
 	// Lasting is by how much it has grown at least in each of the last three periods of ten seconds;
 	// 0: it has not, or that is not known.
 	Lasting int64
+	// IsReplacement: it is a worker of a process whose earlier workers have grown until they ended.
+	IsReplacement bool
 }
 
 func (c Candidate) hasHistory() bool {
@@ -66,9 +68,10 @@ type Decision struct {
 // descendant that grows. Then all ranks are traced, or else the trainer.
 //
 // Among several possible trainers SelectTraced takes the one that grows most, or else the largest.
-// It takes workers and helpers only if they clearly outgrow all others, or if they grow for half a
-// minute: then it takes the one of each role that grows most. Traced processes stay traced: later
-// decisions add to them. candidates are the living members in any order.
+// It takes workers and helpers only if they clearly outgrow all others, if they grow for half a
+// minute, when it takes the one of each role that grows most, or if earlier ones of the same
+// process grew until they ended. Traced processes stay traced: later decisions add to them.
+// candidates are the living members in any order.
 func SelectTraced(candidates []Candidate) Decision {
 	var s selection
 	for _, c := range candidates {
@@ -136,6 +139,10 @@ func (s selection) additional() Decision {
 		return s.trace(ranks)
 	}
 
+	if next := s.replacement(); next != nil {
+		return s.trace([]Candidate{*next})
+	}
+
 	var largest Candidate // with the largest size and the largest growth
 	var grown int64
 	for _, c := range s.traced {
@@ -150,6 +157,21 @@ func (s selection) additional() Decision {
 		return s.trace(larger)
 	}
 	return s.trace(s.growingWorkers(grown))
+}
+
+// replacement returns the youngest worker of those that take the place of workers that grew, so
+// that most of its life is seen; nil: one is traced, or there is none.
+func (s selection) replacement() (youngest *Candidate) {
+	for i := range s.untraced {
+		c := &s.untraced[i]
+		isTraced := slices.ContainsFunc(s.traced, func(t Candidate) bool {
+			return t.Parent == c.Parent && t.Service == c.Service && t.Role == c.Role
+		})
+		if c.IsReplacement && !isTraced && (youngest == nil || c.Born > youngest.Born) {
+			youngest = c
+		}
+	}
+	return youngest
 }
 
 // growingWorkers returns the worker of each role that grows most, where none of its role is traced.
@@ -215,6 +237,7 @@ func (s selection) outgrowing(than Candidate, factor int64) (larger []Candidate,
 		}
 
 		switch {
+		case c.IsReplacement: // it is followed by replacement
 		case c.PID == than.PID || c.Private < times*max(0, than.Private):
 		case !c.hasHistory() || !than.hasHistory():
 			undecided = undecided || c.isTraining()

@@ -2,10 +2,12 @@ package tree
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -219,5 +221,52 @@ func TestMaxTraced(t *testing.T) {
 	candidates[1].Traced = false
 	if more := SelectTraced(candidates); !slices.Equal(more.Trace, []int{100}) {
 		t.Errorf("then %+v", more)
+	}
+}
+
+// The youngest of the workers that take the place of ones that grew is traced, one at a time.
+func TestSelectReplacement(t *testing.T) {
+	const server, first, second = "10 trainer 90+0 traced, ", "11<10 worker 99+0, ", "12<10 worker 91+0"
+	for name, c := range map[string]struct {
+		candidates string
+		replaces   []int
+		want       []int
+	}{
+		"none has grown":      {server + first + second, nil, nil},
+		"the youngest":        {server + first + second, []int{11, 12}, []int{12}},
+		"of another server":   {server + first + "13<9 worker 91+0", []int{11}, []int{11}},
+		"one is traced":       {server + "11<10 worker 99+0 traced, " + second, []int{11, 12}, nil},
+		"without any history": {"10 trainer 90? traced, 11<10 worker 9?", []int{11}, []int{11}},
+	} {
+		candidates := parseCandidates(t, c.candidates)
+		for i := range candidates {
+			candidates[i].Service = "gunicorn"
+			candidates[i].Born = time.Duration(candidates[i].PID) * time.Second
+			candidates[i].IsReplacement = slices.Contains(c.replaces, candidates[i].PID)
+		}
+		if got := SelectTraced(candidates).Trace; !slices.Equal(got, c.want) {
+			t.Errorf("%s: traces %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// A service is of interest once a worker of it has grown until its end.
+func TestNoteGrowth(t *testing.T) {
+	worker := func(role growth.Role, name string, mebibytes ...int64) *Member {
+		m := &Member{Info: growth.Process{Parent: 10, Service: name, Role: role}}
+		for i, of := range mebibytes {
+			m.history = append(m.history, privateSample{time.Duration(i) * time.Second, of * mib})
+		}
+		return m
+	}
+	tree := New(nil, true)
+	for _, m := range []*Member{
+		worker(growth.RoleWorker, "grows", 9, 20, 10), worker(growth.RoleWorker, "steady", 9, 12),
+		worker(growth.RoleWorker, "short", 20), worker(growth.RoleOther, "command", 9, 90),
+	} {
+		tree.noteGrowth(m)
+	}
+	if want := map[service]bool{{10, "grows"}: true}; !maps.Equal(tree.grown, want) {
+		t.Errorf("%v, want %v", tree.grown, want)
 	}
 }

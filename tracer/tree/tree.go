@@ -29,6 +29,7 @@ type Tree struct {
 	byPID   map[int]*Member
 
 	others  map[int]relation // processes that are not members
+	grown   map[service]bool // services whose workers have ended, and grew until then
 	scans   int
 	rollups rollupBudget
 }
@@ -48,6 +49,7 @@ func New(root *process.Process, children bool) *Tree {
 	return &Tree{
 		root: root, children: children, systemMemory: process.NewSystemMemoryReader(),
 		byPID: make(map[int]*Member), others: make(map[int]relation),
+		grown: make(map[service]bool),
 	}
 }
 
@@ -99,6 +101,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 		if err != nil || !m.Process.Alive() {
 			changes.Exited = append(changes.Exited, m)
 			delete(t.byPID, m.Process.PID)
+			t.noteGrowth(m)
 			t.closeMember(m)
 			continue
 		}

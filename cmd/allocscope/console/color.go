@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/charmbracelet/x/ansi"
-	"golang.org/x/term"
 
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -53,11 +52,7 @@ func (c *Color) Enabled(out io.Writer) bool {
 		return false
 	}
 
-	if console, ok := out.(*Console); ok {
-		return console.IsTerminal() && mayColor()
-	}
-	file, ok := out.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) && mayColor()
+	return IsTerminal(out) && mayColor()
 }
 
 // mayColor reports whether the environment allows colours.

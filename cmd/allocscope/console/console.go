@@ -77,6 +77,9 @@ func (h *lineHandler) Handle(_ context.Context, record slog.Record) error {
 		return true
 	})
 
+	if IsTerminal(h.to) {
+		line = strings.Join(wrap(line, Width(h.to)), "\n")
+	}
 	_, err := io.WriteString(h.to, line+"\n")
 	return err
 }

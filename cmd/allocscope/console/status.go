@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -69,8 +70,20 @@ func (s *StatusLine) Show(p record.Progress) {
 // fit cuts a line so that it does not wrap: a wrapped line cannot be erased.
 func (s *StatusLine) fit(line string) string {
 	width, _, err := term.GetSize(int(s.to.terminal.Fd()))
-	if err == nil && width > 0 && len(line) >= width {
-		return line[:width-1]
+	if err == nil && width > 0 {
+		return fitStatus(line, width-1)
+	}
+	return line
+}
+
+// fitStatus leaves the last parts of a status out, which two spaces divide, until it has room.
+func fitStatus(line string, width int) string {
+	for len(line) > width {
+		at := strings.LastIndex(line, "  ")
+		if at < 0 {
+			return line[:max(0, width)]
+		}
+		line = line[:at]
 	}
 	return line
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tree"
@@ -116,13 +116,11 @@ const maxPlainColumns = 1000
 func print(out io.Writer, rows []row, span time.Duration) error {
 	const columnsBefore = 78 // of the command, at most
 	columns := maxPlainColumns
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
-			columns = width
-		}
+	if console.IsTerminal(out) {
+		columns = console.Width(out)
 	}
 
-	w := newTable(out)
+	w := newTable(console.Wrapped(out))
 	fmt.Fprint(w, "PID\tRSS\tPACE\tROLE\tCONTAINER\tALLOCATOR\t  COMMAND\n")
 	unreadable := 0
 	for _, r := range rows {

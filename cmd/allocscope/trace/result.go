@@ -57,7 +57,7 @@ func PrintResult(out io.Writer, s *summary.Summary, place words.Place, how Print
 		paint = style.Styled
 	}
 
-	lines := result.Lines(paint)
+	lines := result.Lines(console.Width(out), paint)
 	if how.Quiet || isBrief(s) && !how.Details {
 		lines = lines[:1]
 	}
@@ -76,6 +76,7 @@ func isBrief(s *summary.Summary) bool {
 
 // PrintDetails prints the numbers behind a result.
 func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
+	out = console.Wrapped(out)
 	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n", s.Process.Command, s.Process.PID,
 		units.Seconds(s.DurationS), words.Ended(s))
 	for _, line := range slices.Concat(words.Diagnoses(s), words.OutlierDetails(s.Outlier)) {

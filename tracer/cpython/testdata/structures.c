@@ -116,6 +116,7 @@ static void print_frames(void) {
 	MEMBER(FrameLocalsplus, struct _PyInterpreterFrame, localsplus);
 	MEMBER(GenIframe, PyGenObject, gi_iframe);
 	MEMBER(GenFrameState, PyGenObject, gi_frame_state);
+	print("FrameExecuting", FRAME_EXECUTING);
 #if PY_MINOR_VERSION < 14
 	MEMBER(FrameStacktop, struct _PyInterpreterFrame, stacktop);
 #else
@@ -130,7 +131,8 @@ static void print_collector(void) {
 	print("PoolSize", POOL_SIZE);
 #endif
 	MEMBER(GCGenerations, struct _gc_runtime_state, generations);
-#if PY_MINOR_VERSION < 14
+	MEMBER(GCEnabled, struct _gc_runtime_state, enabled);
+#if PY_MINOR_VERSION != 14
 	MEMBER(GCGeneration0, struct _gc_runtime_state, generation0);
 #endif
 	MEMBER(GCGenerationStats, struct _gc_runtime_state, generation_stats);
@@ -242,6 +244,12 @@ static void print_published(void) {
 	POSITION(GenObjectGiIframe, gen_object, gi_iframe);
 	POSITION(GenObjectGiFrameState, gen_object, gi_frame_state);
 #endif
+#if PY_MINOR_VERSION >= 15
+	POSITION(TypeObjectTpBasicsize, type_object, tp_basicsize);
+	POSITION(TypeObjectTpDictoffset, type_object, tp_dictoffset);
+	POSITION(HeapTypeObjectHtCachedKeys, heap_type_object, ht_cached_keys);
+	POSITION(UnicodeObjectCompactunicodeobjectSize, unicode_object, compactunicodeobject_size);
+#endif
 }
 
 /* Members that _Py_DebugOffsets leaves out lie beside members that it has. */
@@ -259,7 +267,6 @@ _Static_assert(offsetof(PyTypeObject, tp_members) == 240, "TypeMembers");
 _Static_assert(offsetof(PyWeakReference, wr_callback) == 24, "WeakrefCallback");
 _Static_assert(sizeof(PyMemberDef) == 40, "MemberDefSize");
 _Static_assert(PySet_MINSIZE == 8, "SetMinsize");
-_Static_assert(offsetof(struct _gc_runtime_state, enabled) == 12, "GCEnabled");
 _Static_assert(offsetof(struct _gc_runtime_state, long_lived_pending) ==
 		       offsetof(struct _gc_runtime_state, long_lived_total) + 8,
 	       "GCLongLivedTotal");
@@ -270,11 +277,23 @@ _Static_assert(offsetof(struct _gc_runtime_state, permanent_generation) +
 _Static_assert(sizeof(struct gc_generation) == 24, "GCGenerationSize");
 _Static_assert(offsetof(struct gc_generation, threshold) == 16, "GCGenerationThreshold");
 _Static_assert(offsetof(struct gc_generation, count) == 20, "GCGenerationCount");
-_Static_assert(sizeof(struct gc_generation_stats) == 24, "GCGenerationStatSize");
-_Static_assert(offsetof(struct gc_generation_stats, collected) == 8, "GCStatCollected");
+#if PY_MINOR_VERSION < 15
+_Static_assert(sizeof(struct gc_generation_stats) == 24, "plainStatSize");
+_Static_assert(offsetof(struct gc_generation_stats, collections) == 0, "plainCollections");
+_Static_assert(offsetof(struct gc_generation_stats, collected) == 8, "plainCollected");
+#else
+_Static_assert(sizeof(struct gc_generation_stats) == 64, "ringStatSize");
+_Static_assert(offsetof(struct gc_generation_stats, collections) == 16, "ringCollections");
+_Static_assert(offsetof(struct gc_generation_stats, collected) == 24, "ringCollected");
+_Static_assert(GC_YOUNG_STATS_SIZE == 11 && GC_OLD_STATS_SIZE == 3, "youngRing, oldRing");
+_Static_assert(offsetof(struct gc_young_stats_buffer, index) == 11 * 64 &&
+		       sizeof(struct gc_young_stats_buffer) == 11 * 64 + 8 &&
+		       sizeof(struct gc_old_stats_buffer) == 3 * 64 + 8 &&
+		       offsetof(struct gc_stats, old) == 11 * 64 + 8,
+	       "ringIndexSize");
+#endif
 _Static_assert(offsetof(PyGC_Head, _gc_prev) == 8, "GCPrev");
 #if PY_MINOR_VERSION >= 11
-_Static_assert(FRAME_EXECUTING == 0, "FrameExecuting");
 _Static_assert(FRAME_OWNED_BY_THREAD == 0, "FrameOwnedByThread");
 _Static_assert(FRAME_OWNED_BY_GENERATOR == 1, "FrameOwnedByGenerator");
 _Static_assert(FRAME_OWNED_BY_FRAME_OBJECT == 2, "FrameOwnedByFrameObject");

@@ -25,6 +25,8 @@ type Allocator struct {
 	// Functions show that a file has it. The first one frees memory, except in a C library. A static
 	// program may lack some.
 	Functions []string
+	// Texts are constants of its code, by which a file shows it that has no symbols of it.
+	Texts []string
 	// Limit is the limit of the findings of bursts in its heap.
 	Limit growth.HeapLimit
 	// Find finds its state in a process, whose library is the file. It is nil if objects cannot be
@@ -37,11 +39,11 @@ type Allocator struct {
 // All are the known mallocs: first the ones that replace the malloc of the C library. These give
 // their names to their memory, if they name it to the kernel.
 var All = []Allocator{
-	{"jemalloc", false, of("libjemalloc"), of("dallocx"), growth.HeapFreeUnmeasured, jemalloc.Find},
-	{"mimalloc", false, of("libmimalloc"), of("mi_free"), growth.HeapFreedLooksAlive, mimalloc.Find},
-	{"tcmalloc", false, of("libtcmalloc"), of("tc_free"), growth.HeapUnchecked, nil},
-	{"musl", true, of("ld-musl", "libc.musl"), nil, growth.HeapUnchecked, nil},
-	{"glibc", true, of("libc.so.", "libc-2."), ofGlibc, growth.HeapUnlimited, glibc.Find},
+	{"jemalloc", false, of("libjemalloc"), of("dallocx"), of("<jemalloc>"), growth.HeapFreeUnmeasured, jemalloc.Find},
+	{"mimalloc", false, of("libmimalloc"), of("mi_free"), of("mimalloc: "), growth.HeapFreedLooksAlive, mimalloc.Find},
+	{"tcmalloc", false, of("libtcmalloc"), of("tc_free"), of("tcmalloc: "), growth.HeapUnchecked, nil},
+	{"musl", true, of("ld-musl", "libc.musl"), nil, nil, growth.HeapUnchecked, nil},
+	{"glibc", true, of("libc.so.", "libc-2."), ofGlibc, nil, growth.HeapUnlimited, glibc.Find},
 }
 
 var ofGlibc = of("gnu_get_libc_version", "_int_free")

@@ -219,7 +219,7 @@ func (e extentData) blockAt(address uint64) (block mem.Span, isUsed bool) {
 	}
 	size := heap.SizeClasses[e.szind]
 	if !e.isSlab {
-		block = mem.Span{Start: e.address, End: e.address + size}
+		block = mem.Span{Start: e.address, End: min(e.address+size, e.pages().End)}
 		return block, address < block.End
 	}
 

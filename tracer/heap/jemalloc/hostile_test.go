@@ -29,12 +29,15 @@ func FuzzCheck(f *testing.F) {
 			{Start: start + 1<<16, End: start + 5<<19, Read: true, Write: true, Inode: 1},
 			{Start: start + 3<<20, End: start + 6<<20, Read: true, Write: true},
 		}
-		if _, err := findTree(memory, maps, file); err != nil && !errors.Is(err, errNoTree) {
+		if _, _, err := findTree(memory, maps, file); err != nil && !errors.Is(err, errNoTree) {
 			t.Fatal(err)
 		}
 
 		found := mem.Spans{{Start: start, End: start + 1<<16}}
-		j := &Malloc{root: address &^ 7, variables: found, tcacheQL: size % 2 * 64}
+		j := &Malloc{root: address &^ 7, variables: found}
+		if size%2 == 1 {
+			j.caches, j.listOffset = cacheLayouts[size/2%2], 64
+		}
 		objects := heaptest.Objects(start, address, size)
 		states, err := j.Check(memory, maps, objects)
 		isUnknown := err == nil && states[3] == heap.Unknown && states[4] == heap.Unknown
@@ -50,7 +53,7 @@ func FuzzCheck(f *testing.F) {
 		memory.Reads = before
 
 		const maxArenaReads = maxArenas * (arenaBytes/mem.PeekSize + arenaBytes/8 + 2)
-		const maxReads = maxLeaves*(nodeBytes/mem.PeekSize+maxLeafElements) + maxArenaReads
+		const maxReads = maxLeaves*(nodeBytes/mem.PeekSize+2*maxLeafElements) + maxArenaReads
 		if memory.Reads > maxReads+2*maxTcaches+maxCachePeeks+1<<12 {
 			t.Fatalf("%d reads", memory.Reads)
 		}

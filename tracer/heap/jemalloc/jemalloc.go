@@ -2,8 +2,7 @@
 package jemalloc
 
 import (
-	"bytes"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/allocscope/allocscope/tracer/heap"
@@ -11,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Malloc is jemalloc 5.3 in a process, with its default page size and address width. A radix tree
+// Malloc is jemalloc 5.3 or 5.4 in a process, with its default page size and address width. A radix tree
 // leads from the page of each object to the extent that the object lies in, an edata_t. While an
 // object is alive, four things do not change:
 //
@@ -23,21 +22,31 @@ import (
 // Freed objects that a thread cache keeps look as if they were alive. They are in the stacks of the
 // cache's bins.
 //
-// https://github.com/jemalloc/jemalloc/tree/5.3.0/include/jemalloc/internal
+// https://github.com/jemalloc/jemalloc/tree/5.3.1/include/jemalloc/internal
 type Malloc struct {
 	root      uint64 // address of arena_emap_global.rtree.root
 	variables mem.Spans
-	tcacheQL  uint64 // offset of tcache_ql in an arena_t; 0 until Check has learned it
+	// largeInPages: a large object takes whole pages and not its size class
+	// (opt_disable_large_size_classes, which is the default since 5.3.1).
+	largeInPages bool
+	// caches is the layout of the thread caches. listOffset is the offset in an arena_t of their
+	// list, cache_bin_array_descriptor_ql; 0 until Check has learned both.
+	caches     cacheLayout
+	listOffset uint64
 	// cachedSince is when a check first found an object of this address in a thread cache. All
 	// checks since have found it there.
 	cachedSince map[uint64]time.Time
 }
 
-// version is the start of the result of mallctl("version"), as in VERSION of a release.
-const version = "5.3.0-"
+// versions are the starts of the result of mallctl("version"), as in VERSION of a release.
+var versions = []struct {
+	start        string
+	largeInPages bool
+}{{"5.3.0-", false}, {"5.3.1-", true}, {"5.4.0-", true}}
 
 // errNoTree is the reason for which the objects of a jemalloc cannot be checked.
-var errNoTree = errors.New("no tree of jemalloc's extents in a layout that is known (5.3's is)")
+var errNoTree = fmt.Errorf("no tree of jemalloc's extents %w (those of 5.3 and 5.4 are)",
+	heap.ErrUnknownLayout)
 
 // rtree.h. Both levels of the tree have 2^18 elements of 8 bytes (LG_VADDR 48, LG_PAGE 12).
 const (
@@ -94,13 +103,22 @@ func extentOf(content []byte, element leafElement) (extentData, bool) {
 		e.size > 0 && e.size < maxAddress && e.szind <= uint64(len(heap.SizeClasses))
 }
 
-// contains reports whether a page, by its address, is one of the extent's.
-func (e extentData) contains(page uint64) bool {
+// pages are the pages of the extent. A large object may begin within the first one.
+func (e extentData) pages() mem.Span {
 	first := e.address &^ (1<<pageBits - 1)
-	return first <= page && page-first < e.size
+	return mem.Span{Start: first, End: first + e.size}
 }
 
-const largeMinClass = 16 << 10 // SC_LARGE_MINCLASS
+// contains reports whether a page, by its address, is one of the extent's.
+func (e extentData) contains(page uint64) bool {
+	pages := e.pages()
+	return pages.Start <= page && page < pages.End
+}
+
+const (
+	smallMaxClass = 14 << 10 // SC_SMALL_MAXCLASS
+	largeMinClass = 16 << 10 // SC_LARGE_MINCLASS
+)
 
 // fits reports whether the extent's size class may be the one of an object: the class of its size,
 // or the larger one that an alignment takes (sz_sa2u).
@@ -121,7 +139,12 @@ func (e extentData) fits(o heap.Object) bool {
 }
 
 // SizeClass implements heap.Allocator.
-func (j *Malloc) SizeClass(size uint64) uint64 { return heap.SizeClassOf(size) }
+func (j *Malloc) SizeClass(size uint64) uint64 {
+	if j.largeInPages && size > smallMaxClass {
+		return mem.AlignUp(size, 1<<pageBits)
+	}
+	return heap.SizeClassOf(size)
+}
 
 // stateOf returns the state of an object whose page is one of the extent's.
 func (e extentData) stateOf(o heap.Object) heap.State {
@@ -246,99 +269,4 @@ func (j *Malloc) lookUp(memory mem.Reader, objects []heap.Object) ([]leafElement
 		}
 	}
 	return elements, nil
-}
-
-// hasVersion reports whether the constants of a file have a string that begins with the version.
-func hasVersion(
-	memory mem.Reader, maps []process.Mapping, file process.FileID,
-) (bool, error) {
-	for _, m := range maps {
-		if m.File() != file || !m.Read || m.Write || m.Execute {
-			continue
-		}
-		content, err := mem.ReadRange(memory, mem.Span{Start: m.Start, End: m.End})
-		if err != nil || bytes.Contains(content, []byte("\x00"+version)) {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
-
-// Bounds of the search for the tree.
-const (
-	maxLeaves       = 16  // that are read, of 2 MiB
-	maxLeafElements = 256 // extents that are followed in each
-)
-
-// Find finds the jemalloc of a process, whose library is the file.
-func Find(
-	p *process.Process, maps []process.Mapping, library process.Mapping,
-) (heap.Allocator, error) {
-	isKnown, err := hasVersion(p, maps, library.File())
-	if err != nil || !isKnown {
-		return nil, errors.Join(err, errNoTree)
-	}
-	return findTree(p, maps, library.File())
-}
-
-// findTree finds the tree by its root, which lies among the variables of jemalloc's file.
-func findTree(
-	memory mem.Reader, maps []process.Mapping, file process.FileID,
-) (heap.Allocator, error) {
-	variables := heap.Variables(maps, file)
-	writable := heap.Spans(maps)
-	tried := make(map[uint64]bool)
-	for _, s := range variables {
-		content, err := mem.ReadRange(memory, s)
-		if err != nil {
-			return nil, err
-		}
-
-		for at := 0; at+8 <= len(content) && len(tried) < maxLeaves; at += 8 {
-			leaf := mem.Word(content, at)
-			isLeaf := leaf != 0 && leaf%64 == 0 &&
-				writable.Contains(mem.Span{Start: leaf, End: leaf + nodeBytes})
-			if !isLeaf || tried[leaf] {
-				continue
-			}
-
-			tried[leaf] = true
-			root, err := rootOf(memory, s.Start+uint64(at), leaf)
-			if err != nil {
-				return nil, err
-			}
-			if root >= s.Start && root+nodeBytes <= s.End {
-				return &Malloc{root: root, variables: variables}, nil
-			}
-		}
-	}
-	return nil, errNoTree
-}
-
-// rootOf returns the root of the tree whose element at an address leads to a leaf. It returns 0 if
-// that is no leaf: none of its elements leads to an extent with the page of that element.
-func rootOf(memory mem.Reader, element, leaf uint64) (uint64, error) {
-	content, err := mem.ReadRange(memory, mem.Span{Start: leaf, End: leaf + nodeBytes})
-	if err != nil {
-		return 0, err
-	}
-
-	followed, last := 0, uint64(0)
-	for at := 0; at < len(content) && followed < maxLeafElements; at += 8 {
-		e := leafElement(mem.Word(content, at))
-		if e.edata() == 0 || e.edata() == last {
-			continue
-		}
-		followed, last = followed+1, e.edata()
-		edata, err := mem.PeekOne(memory, e.edata(), edataBytes)
-		if err != nil {
-			return 0, err
-		}
-		extent, ok := extentOf(edata, e)
-		index := extent.address >> leafShift
-		if page := index<<leafShift | uint64(at)/8<<pageBits; ok && extent.contains(page) {
-			return element - 8*index, nil
-		}
-	}
-	return 0, nil
 }

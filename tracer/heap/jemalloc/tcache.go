@@ -2,23 +2,34 @@ package jemalloc
 
 import "github.com/allocscope/allocscope/tracer/mem"
 
-// tcache_structs.h and cache_bin.h: a thread's cache has a tcache_slow_t, which its arena lists,
-// and a tcache_t with the bins. Each has a pointer to the other.
+// tcache_structs.h and cache_bin.h: a thread's cache has a tcache_slow_t, in which the arena lists
+// the cache_bin_array_descriptor_t, and a tcache_t with the bins. The offsets are from the
+// descriptor: before it, tcache_slow_t has a list of its own up to 5.3.1.
 const (
-	slowBytes  = 176
-	slowBins   = 32  // offset of cache_bin_array_descriptor.bins
-	slowArena  = 40  // offset of arena
-	slowTcache = 168 // offset of tcache
+	descriptorBins  = 16 // offset of bins
+	descriptorArena = 24 // offset of tcache_slow_t.arena
 
-	nBins         = 73 // TCACHE_NBINS_MAX
-	binBytes      = 24 // sizeof(cache_bin_t)
-	binEmpty      = 20 // offset of low_bits_empty
-	tcacheBytes   = 8 + nBins*binBytes
+	binBytes      = 24  // sizeof(cache_bin_t)
+	binEmpty      = 20  // offset of low_bits_empty
 	stackPiece    = 512 // bytes of a bin's stack that are read at once
 	arenaBytes    = 16 << 10
 	maxArenas     = 1 << 10 // pointers that may lead to an arena_t
 	maxTcaches    = 1 << 13
 	maxCachePeeks = 1 << 16 // pieces of stacks
+)
+
+// A cacheLayout is the part of the layout in which versions differ.
+type cacheLayout struct {
+	tcache uint64 // offset of tcache_slow_t.tcache
+	bins   int    // TCACHE_NBINS_MAX
+}
+
+// cacheLayouts are the ones of 5.3.0, and of 5.3.1 and 5.4.
+var cacheLayouts = []cacheLayout{{152, 73}, {216, 41}}
+
+const (
+	descriptorBytes = 216 + 8 // up to the end of tcache, in any layout
+	tcacheHead      = 8       // offset of tcache_t.bins
 )
 
 // cachedObjects returns the objects that thread caches keep. They are free.
@@ -27,8 +38,8 @@ func (j *Malloc) cachedObjects(memory mem.Reader) (map[uint64]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.tcacheQL == 0 {
-		if err := j.learnTcacheQL(memory, arenas); err != nil || j.tcacheQL == 0 {
+	if j.listOffset == 0 {
+		if err := j.learnCaches(memory, arenas); err != nil || j.listOffset == 0 {
 			return nil, err
 		}
 	}
@@ -37,15 +48,15 @@ func (j *Malloc) cachedObjects(memory mem.Reader) (map[uint64]bool, error) {
 		return nil, err
 	}
 
-	contents, err := memory.Peek(tcaches, tcacheBytes)
+	contents, err := memory.Peek(tcaches, tcacheHead+j.caches.bins*binBytes)
 	if err != nil {
 		return nil, err
 	}
 	var stacks []mem.Span
 	for _, content := range contents {
-		for bin := 0; bin < nBins && content != nil; bin++ {
-			head := mem.Word(content, 8+bin*binBytes)
-			empty := uint16(mem.Word(content, 8+bin*binBytes+binEmpty-4) >> 32)
+		for bin := 0; bin < j.caches.bins && content != nil; bin++ {
+			head := mem.Word(content, tcacheHead+bin*binBytes)
+			empty := uint16(mem.Word(content, tcacheHead+bin*binBytes+binEmpty-4) >> 32)
 			if length := uint64(empty - uint16(head)); head != 0 && length != 0 && length%8 == 0 {
 				stacks = append(stacks, mem.Span{Start: head, End: head + length})
 			}
@@ -100,9 +111,9 @@ func (j *Malloc) arenaCandidates(memory mem.Reader) ([]uint64, error) {
 	return candidates, nil
 }
 
-// learnTcacheQL sets the offset in an arena_t at which the list of its caches begins: there is the
-// address of a tcache_slow_t that leads back to the arena.
-func (j *Malloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
+// learnCaches sets the layout of the caches, and the offset in an arena_t at which their list
+// begins: there is the address of a descriptor that leads back to the arena.
+func (j *Malloc) learnCaches(memory mem.Reader, arenas []uint64) error {
 	for _, arena := range arenas {
 		content, err := mem.ReadRange(memory, mem.Span{Start: arena, End: arena + arenaBytes})
 		if err != nil {
@@ -116,39 +127,41 @@ func (j *Malloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
 				pointers, offsets = append(pointers, p), append(offsets, uint64(at))
 			}
 		}
-		slow, err := memory.Peek(pointers, slowBytes)
+		descriptors, err := memory.Peek(pointers, descriptorBytes)
 		if err != nil {
 			return err
 		}
-		for i, content := range slow {
-			if isSlowTcache(content, arena) {
-				j.tcacheQL = offsets[i]
-				return nil
+		for i, content := range descriptors {
+			for _, layout := range cacheLayouts {
+				if layout.isDescriptor(content, arena) {
+					j.caches, j.listOffset = layout, offsets[i]
+					return nil
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// isSlowTcache reports whether memory may be a tcache_slow_t of an arena.
-func isSlowTcache(content []byte, arena uint64) bool {
-	return content != nil && mem.Word(content, slowArena) == arena &&
-		mem.Word(content, slowTcache) != 0 &&
-		mem.Word(content, slowBins) == mem.Word(content, slowTcache)+8
+// isDescriptor reports whether memory may be a cache_bin_array_descriptor_t of an arena.
+func (l cacheLayout) isDescriptor(content []byte, arena uint64) bool {
+	return content != nil && mem.Word(content, descriptorArena) == arena &&
+		mem.Word(content, l.tcache) != 0 &&
+		mem.Word(content, descriptorBins) == mem.Word(content, l.tcache)+tcacheHead
 }
 
 // tcaches returns the addresses of the caches of all arenas, by following all lists at once.
 func (j *Malloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error) {
 	heads := make([]uint64, len(arenas))
 	for i, arena := range arenas {
-		heads[i] = arena + j.tcacheQL
+		heads[i] = arena + j.listOffset
 	}
 	firsts, err := memory.Peek(heads, 8)
 	if err != nil {
 		return nil, err
 	}
 
-	type listed struct{ slow, arena uint64 }
+	type listed struct{ descriptor, arena uint64 }
 	var wanted []listed
 	for i, first := range firsts {
 		if first != nil {
@@ -161,9 +174,9 @@ func (j *Malloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error) {
 	for len(wanted) > 0 && len(tcaches) < maxTcaches {
 		addresses := make([]uint64, len(wanted))
 		for i, w := range wanted {
-			addresses[i] = w.slow
+			addresses[i] = w.descriptor
 		}
-		contents, err := memory.Peek(addresses, slowBytes)
+		contents, err := memory.Peek(addresses, descriptorBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -171,9 +184,9 @@ func (j *Malloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error) {
 		var next []listed
 		for i, content := range contents {
 			w := wanted[i]
-			if !seen[w.slow] && isSlowTcache(content, w.arena) {
-				seen[w.slow] = true
-				tcaches = append(tcaches, mem.Word(content, slowTcache))
+			if !seen[w.descriptor] && j.caches.isDescriptor(content, w.arena) {
+				seen[w.descriptor] = true
+				tcaches = append(tcaches, mem.Word(content, j.caches.tcache))
 				next = append(next, listed{mem.Word(content, 0), w.arena}) // qre_next
 			}
 		}

@@ -2,7 +2,7 @@
 package mimalloc
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/allocscope/allocscope/tracer/heap"
@@ -24,7 +24,7 @@ type Malloc struct {
 }
 
 // errNoSegment is the reason for which the objects of a mimalloc cannot be checked.
-var errNoSegment = errors.New("no segment of mimalloc in a layout that is known (2.0's is)")
+var errNoSegment = fmt.Errorf("no segment of mimalloc %w (2.0's is)", heap.ErrUnknownLayout)
 
 const (
 	segmentBytes     = 32 << 20

@@ -106,22 +106,11 @@ func (r *reader) collectorAt(state uint64) (c keeper.Collector, ok bool) {
 		c.Thresholds[i], c.Counts[i] = int(threshold), int(count)
 	}
 
-	const statsSize = cpython.GCNumGenerations * cpython.GCGenerationStatSize
-	stats := r.bytes(state+r.version.GCGenerationStats, statsSize)
-	if stats == nil {
+	if !r.addStats(&c, state) {
 		return c, false
 	}
-	for i := range uint64(cpython.GCNumGenerations) {
-		at := i * cpython.GCGenerationStatSize
-		c.Collections = int64(mem.Word(stats, at)) // of the oldest generation at last
-		collected := int64(mem.Word(stats, at+cpython.GCStatCollected))
-		if c.Collections < 0 || c.Collections > 1<<40 || collected < 0 || collected > 1<<50 {
-			return c, false
-		}
-		c.Collected += collected
-	}
 
-	enabled, ok := r.int32(state + cpython.GCEnabled)
+	enabled, ok := r.int32(state + r.version.GCEnabled)
 	lived := r.bytes(state+r.version.GCLongLivedTotal, 16)
 	if !ok || lived == nil {
 		return c, false
@@ -133,6 +122,27 @@ func (r *reader) collectorAt(state uint64) (c keeper.Collector, ok bool) {
 	next, ok := r.word(frozen)
 	c.HasFrozen = next != frozen
 	return c, ok
+}
+
+// addStats adds the statistics of the generations to the collector of a struct _gc_runtime_state.
+func (r *reader) addStats(c *keeper.Collector, state uint64) (ok bool) {
+	form, at := r.version.GCStatsForm, state+r.version.GCGenerationStats
+	if form == cpython.StatsRings {
+		if at, ok = r.pointer(at); !ok {
+			return false
+		}
+	}
+
+	newest, ok := form.Newest(r.bytes(at, int(form.Size())))
+	for _, stats := range newest {
+		c.Collections = stats.Collections // of the oldest generation at last
+		if stats.Collections < 0 || stats.Collections > 1<<40 ||
+			stats.Collected < 0 || stats.Collected > 1<<50 {
+			return false
+		}
+		c.Collected += stats.Collected
+	}
+	return ok
 }
 
 // isListHead reports whether a PyGC_Head begins a list.

@@ -232,5 +232,5 @@ func (r *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
 	}
 
 	state := r.bytes(object+s.GenFrameState, 1)
-	return object + s.GenIframe, state != nil && int8(state[0]) <= cpython.FrameExecuting
+	return object + s.GenIframe, state != nil && int8(state[0]) <= int8(s.FrameExecuting)
 }

@@ -1,0 +1,46 @@
+package hostile
+
+import (
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestUndisturbed compares the policy of a thread before, within and after a call.
+func TestUndisturbed(t *testing.T) {
+	if unix.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	runtime.LockOSThread() // for good: the thread ends with the test
+
+	policy := func() uint32 {
+		now, err := unix.SchedGetAttr(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.Policy
+	}
+	set := func(policy uint32) {
+		if err := unix.SchedSetAttr(0, &unix.SchedAttr{Policy: policy}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, before := range []uint32{unix.SCHED_NORMAL, unix.SCHED_IDLE} {
+		set(before)
+		Undisturbed(func() {
+			if got := policy(); got != unix.SCHED_FIFO {
+				t.Errorf("policy %d within the call, want SCHED_FIFO", got)
+			}
+		})
+		if got := policy(); got != before {
+			t.Errorf("policy %d after the call, want %d as before", got, before)
+		}
+	}
+
+	Undisturbed(func() { set(unix.SCHED_NORMAL) }) // as the parent of a search that is in a hurry
+	if got := policy(); got != unix.SCHED_NORMAL {
+		t.Errorf("policy %d, want SCHED_NORMAL, which was set within the call", got)
+	}
+}

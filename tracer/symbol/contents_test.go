@@ -1,0 +1,34 @@
+package symbol
+
+import (
+	"os"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestContents looks into this test, which the Go linker has made, and into a program of C.
+func TestContents(t *testing.T) {
+	texts := []string{"no such text is in any file", "ready"}
+	for _, c := range []struct {
+		path string
+		isGo bool
+		text string
+	}{
+		{tracertest.Must(os.Executable())(t), true, ""},
+		{tracertest.Build(t, "linkmap.c"), false, "ready"},
+		{tracertest.Build(t, "linkmap.c", "-Wl,--strip-all"), false, "ready"},
+	} {
+		opened := tracertest.Must(os.Open(c.path))(t)
+		defer opened.Close()
+		info := tracertest.Must(opened.Stat())(t)
+		file := tracertest.Must(newFile(opened, info.Size()))(t)
+
+		if got := file.IsGo(); got != c.isGo {
+			t.Errorf("%s: made by the Go linker: %t, want %t", c.path, got, c.isGo)
+		}
+		if got := file.FindText(texts); got != c.text && !c.isGo {
+			t.Errorf("%s: text %q, want %q", c.path, got, c.text)
+		}
+	}
+}

@@ -35,7 +35,9 @@ func TestIsOwnNative(t *testing.T) {
 	}
 
 	for _, f := range []Frame{
-		{Function: "put"}, {Function: "com.example.Cache.put"}, {Function: "Leak.openStream"},
+		{Function: "put"},
+		{Function: "com.example.Cache.put"},
+		{Function: "Leak.openStream"},
 		{Function: "void com.example.Cache::put(java.lang.Object)"},
 		{Function: "keep", File: "/srv/app/server.js", StartLine: 3},
 		{Function: "[anonymous]+0x7f00"}, // no name, no code of anybody's
@@ -46,8 +48,11 @@ func TestIsOwnNative(t *testing.T) {
 		}
 	}
 	for _, f := range []Frame{
-		{Function: "BytecodeHandler:Star0"}, {Function: "Interpreter"}, {Function: "StubRoutines (1)"},
-		{Function: "java.util.ArrayList.add"}, {Function: "int java.lang.String::hashCode()"},
+		{Function: "BytecodeHandler:Star0"},
+		{Function: "Interpreter"},
+		{Function: "StubRoutines (1)"},
+		{Function: "java.util.ArrayList.add"},
+		{Function: "int java.lang.String::hashCode()"},
 		{Function: "alloc", File: "node:buffer"},
 		{Function: "next", File: "/srv/app/node_modules/express/lib/router/index.js"},
 	} {

@@ -40,9 +40,11 @@ var languages = map[growth.Runtime]language{
 // languageText says which functions have no names, and the way to see them.
 func languageText(l summary.Limitation, pid int) string {
 	language := languages[l.Runtime]
+
 	text := "no names of " + language.name + ": " + language.remedy
 	if l.IsListed && language.more != "" {
 		text = "more names of " + language.name + ": " + language.more
 	}
+
 	return strings.ReplaceAll(text, "%d", strconv.Itoa(pid))
 }

@@ -72,6 +72,7 @@ func allocatorNote(a summary.Allocator) string {
 	if a.Limit == growth.HeapFreeUnmeasured {
 		left = "free memory and fragmentation"
 	}
+
 	return "malloc is " + name + ": bursts leave " + left +
 		" open. Fix: --overhead off (a slower job)"
 }

@@ -82,7 +82,7 @@ type source struct {
 
 // New returns the names of a process, without any yet.
 func New(p *process.Process) *Names {
-	perfMap, _ := p.PerfMapFile()
+	perfMap, _ := process.FindPerfMap(p)
 	return &Names{
 		process: p,
 		perfMap: perfMap,

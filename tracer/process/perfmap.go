@@ -26,9 +26,9 @@ type PerfMapFile struct {
 // errForeignPerfMap: somebody else has written the file, or a process before with the same PID.
 var errForeignPerfMap = errors.New("not written by this process")
 
-// PerfMapFile describes the perf map of the process. It serves beyond the end of the process: a JVM
+// FindPerfMap describes the perf map of a process. It serves beyond the end of the process: a JVM
 // writes the file then.
-func (p *Process) PerfMapFile() (*PerfMapFile, error) {
+func FindPerfMap(p *Process) (*PerfMapFile, error) {
 	uid, isKnown := p.fileUID()
 	raw, err := p.read("status")
 	if err != nil {

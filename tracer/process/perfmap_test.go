@@ -37,7 +37,7 @@ func TestPerfMapFile(t *testing.T) {
 	} {
 		_ = os.Remove(path)
 		c.prepare()
-		file, err := tracertest.Must(p.PerfMapFile())(t).Open()
+		file, err := tracertest.Must(FindPerfMap(p))(t).Open()
 		if (err == nil) != c.isOwn {
 			t.Errorf("%s: %v", name, err)
 		}

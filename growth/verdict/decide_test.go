@@ -195,7 +195,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 14 {
+	if len(overrides) != 15 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }

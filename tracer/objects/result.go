@@ -79,11 +79,11 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		switch {
 		case len(found) > 0:
 			rep.addTo(candidates, independent(found))
-		case known > 0:
+		case known > 0, tracked != nil && len(n.edges) > 0 && !rep.isStill(tracked):
 			pathless = append(pathless, n.asked)
 			rest.changed++
 		case tracked != nil && len(n.edges) > 0:
-			garbage = append(garbage, tracked.address)
+			garbage = append(garbage, tracked.node.address)
 		default:
 			pathless = append(pathless, n.asked)
 			rest.without++
@@ -151,6 +151,17 @@ func (rep *reporter) isAlive(n *node) bool {
 	head, ok := rep.heap.pages.peek(n.address, cpython.ObjectHead)
 	return ok && mem.Word(head, cpython.ObRefcnt) != 0 &&
 		mem.Word(head, cpython.ObType) == n.typ.address
+}
+
+// isStill reports whether the objects of a way are alive, and its words unchanged. An object that was
+// freed has no references to it, as one of a cycle has none from outside.
+func (rep *reporter) isStill(tracked *way) bool {
+	for w := tracked; w != nil; w = w.below {
+		if !rep.isAlive(w.node) {
+			return false
+		}
+	}
+	return rep.holds(rootPath{way: tracked})
 }
 
 // holds reports whether all words of a way are unchanged.

@@ -133,8 +133,8 @@ func (q *wayQueue) push(w *way) {
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
 // best first, and the ways to nodes that references have not been searched for yet. tracked is set
 // if all that refers to the sample is known, leads to no root, and the garbage collector tracks some of
-// it: then the sample is garbage, and tracked is one of these objects.
-func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracked *node) {
+// it: then the sample is garbage if that still holds, and tracked leads to one of these objects.
+func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracked *way) {
 	queue := &wayQueue{seen: make(map[wayKey]bool), containers: make(map[wayKey]int)}
 	queue.push(&way{node: sample})
 
@@ -148,7 +148,7 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracke
 		w := queue.ways[0]
 		queue.ways = queue.ways[1:]
 		if w.node.typ != nil && w.node.typ.flags&cpython.FlagHaveGC != 0 {
-			tracked = w.node
+			tracked = w
 		}
 		if root, ok := f.rootOf(w); ok {
 			found = append(found, root)
@@ -230,9 +230,11 @@ func (f *wayFinder) follow(
 		case e.root != nil:
 			found = append(found, rootPath{root: f.completed(*e.root, w), way: w, word: &e})
 		default:
-			if up, ok := f.up(w, e); ok {
+			up, ok := f.up(w, e)
+			if ok {
 				queue.push(up)
 			}
+			areKnown = areKnown && ok // the process has gone on since the reference was read
 		}
 	}
 	return found, areKnown

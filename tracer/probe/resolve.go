@@ -27,6 +27,10 @@ type FileSites struct {
 	// the file has no symbols of them; empty: there is none that is known.
 	Hidden string
 
+	// IsOwn: malloc of the file serves its own code alone, as another file's comes first in the
+	// search order.
+	IsOwn bool
+
 	isLibc      bool // the C library, or a static program
 	isAllocator bool // a library, not the C library, that defines malloc
 }
@@ -166,8 +170,8 @@ type definingFile struct {
 	image   *symbol.File
 	defined []definition
 	isLibc  bool
-	isOwn   bool   // its malloc serves its own code alone
-	hidden  string // see FileSites
+	isOwn   bool // see FileSites, as hidden
+	hidden  string
 }
 
 // A definition is one function of a file.
@@ -394,7 +398,7 @@ func (d *definitions) sites() ([]FileSites, error) {
 			return nil, err
 		}
 		isProgram := file.mapping.File() == d.program
-		result.isLibc, result.Hidden = file.isLibc, file.hidden
+		result.isLibc, result.IsOwn, result.Hidden = file.isLibc, file.isOwn, file.hidden
 		result.isAllocator = d.fileOf["malloc"] == i && !file.isLibc && !isProgram
 		if len(result.Sites)+len(result.Unprobed) > 0 || result.Hidden != "" {
 			results = append(results, result)

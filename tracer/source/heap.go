@@ -148,7 +148,7 @@ func (h *Heap) followProducers(maps []process.Mapping, functions []probe.FileSit
 // another file's free: it may be linked with an allocator.
 func isHidden(p probe.Producer, functions []probe.FileSites) bool {
 	isCalled := func(f probe.FileSites) bool {
-		return f.Mapping.Path == p.Mapping.Path && slices.Contains(f.Functions(), "free")
+		return f.Mapping.Path == p.Mapping.Path && !f.IsOwn && slices.Contains(f.Functions(), "free")
 	}
 	return shim.HasName(p.Mapping.Path) && len(functions) > 0 &&
 		!slices.ContainsFunc(functions, isCalled)

@@ -14,7 +14,7 @@ import (
 // Needs of a trace of one process, at least.
 const (
 	// minOpenFiles are the maps, programs, links and files in /proc; filesPerCPU are perf events.
-	minOpenFiles, filesPerCPU = 124, 2
+	minOpenFiles, filesPerCPU = 118, 2
 	// usualOpenFiles is enough for a tree of many processes.
 	usualOpenFiles = 4096
 	// minAddressSpace is most of all Go's heap, which reserves more than it uses.

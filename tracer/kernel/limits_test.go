@@ -11,7 +11,7 @@ import (
 
 func TestLimits(t *testing.T) {
 	enough := limits{
-		openFiles: 140, addressSpace: unix.RLIM_INFINITY, cgroup: growth.Unknown, cpus: 8,
+		openFiles: 134, addressSpace: unix.RLIM_INFINITY, cgroup: growth.Unknown, cpus: 8,
 	}
 	few, narrow, small := enough, enough, enough
 	few.openFiles, narrow.addressSpace, small.cgroup = 80, 500<<20, 64<<20
@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 		says   []string // empty: no error
 	}{
 		{"enough", enough, nil},
-		{"open files", few, []string{"open files is 80", "needs 140", "ulimit -n 4096"}},
+		{"open files", few, []string{"open files is 80", "needs 134", "ulimit -n 4096"}},
 		{"address space", narrow, []string{"address space is 500 MiB", "needs 2048 MiB", "ulimit -v"}},
 		{"cgroup", small, []string{"cgroup is 64 MiB", "needs 192 MiB"}},
 	} {

@@ -11,14 +11,17 @@ import (
 // the program itself.
 func searchOrder(p *process.Process, maps []process.Mapping) ([]process.Mapping, error) {
 	order, err := p.LoadOrder(maps)
-	if err != nil && !errors.Is(err, process.ErrNoLinkMap) {
-		return nil, err
-	}
 	if len(order) > 0 {
 		return order, nil
 	}
-	program, err := programMapping(p, maps)
-	return []process.Mapping{program}, err
+	program, programErr := programMapping(p, maps) // its error names the capability that is missing
+	if programErr != nil {
+		return nil, programErr
+	}
+	if err != nil && !errors.Is(err, process.ErrNoLinkMap) {
+		return nil, err
+	}
+	return []process.Mapping{program}, nil
 }
 
 // programMapping finds the program among the mappings. The error wraps Err32Bit for a 32-bit

@@ -2,6 +2,7 @@
 package mimalloc
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -25,6 +26,9 @@ type Malloc struct {
 
 // errNoSegment is the reason for which the objects of a mimalloc cannot be checked.
 var errNoSegment = fmt.Errorf("no segment of mimalloc %w (2.0's is)", heap.ErrUnknownLayout)
+
+// errNoMemory means that nothing has been allocated, so that the layout is not to be seen.
+var errNoMemory = errors.New("no memory of mimalloc yet")
 
 const (
 	segmentBytes     = 32 << 20
@@ -111,11 +115,12 @@ func findSegments(memory mem.Reader, maps []process.Mapping) (heap.Allocator, er
 		return nil, err
 	}
 
-	cookies := make(map[uint64]bool)
+	cookies, present := make(map[uint64]bool), 0
 	for i, head := range heads {
 		if head == nil {
 			continue
 		}
+		present++
 		entries := mem.Word(head, sliceEntriesOffset)
 		if entries == 0 || entries > slicesPerSegment {
 			continue
@@ -131,7 +136,10 @@ func findSegments(memory mem.Reader, maps []process.Mapping) (heap.Allocator, er
 		}
 	}
 
-	if len(cookies) != 1 {
+	switch {
+	case present == 0:
+		return nil, errNoMemory
+	case len(cookies) != 1:
 		return nil, errNoSegment
 	}
 	for cookie := range cookies {

@@ -56,6 +56,7 @@ func (c *counters) Status() (Status, error) {
 		return own, nil
 	}
 
+	c.forget()
 	living, err := c.readStatus("status")
 	if err != nil || isEnded(living.State) {
 		return own, nil //nolint:nilerr // the last thread has ended meanwhile
@@ -206,6 +207,7 @@ func (c *counters) Stat() (Stat, error) {
 	if err != nil || !isEnded(own.State) {
 		return own, err
 	}
+	c.forget()
 	if raw, err = c.read("stat"); err != nil {
 		return own, nil //nolint:nilerr // the last thread has ended meanwhile
 	}

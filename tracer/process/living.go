@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,8 +28,12 @@ type livingThread struct {
 	mainDir atomic.Pointer[os.File]
 	// tid is the thread of dir; 0: the main thread.
 	tid       atomic.Int64
-	following sync.Mutex // held while dir changes
+	seen      atomic.Int64 // when the thread of dir was last seen to live, by Monotonic
+	following sync.Mutex   // held while dir changes
 }
+
+// forget has the next call of living check whether the thread lives.
+func (l *livingThread) forget() { l.seen.Store(0) }
 
 // main returns the directory of the main thread.
 func (l *livingThread) main() *os.File {
@@ -38,9 +43,17 @@ func (l *livingThread) main() *os.File {
 	return l.dir
 }
 
+// seenFor is how long a thread counts as living after it was seen to.
+const seenFor = 100 * time.Millisecond
+
 // living returns dir, which leads to a thread that lives unless the process has exited.
 func (l *livingThread) living(pid int) *os.File {
+	now := Monotonic()
+	if now-time.Duration(l.seen.Load()) < seenFor {
+		return l.dir
+	}
 	if hasMemory(pathIn(l.dir, "")) {
+		l.seen.Store(int64(now))
 		return l.dir
 	}
 
@@ -79,11 +92,13 @@ func (l *livingThread) follow(pid, tid int) bool {
 		return false
 	}
 	l.tid.Store(int64(tid))
+	l.seen.Store(int64(Monotonic()))
 	return true
 }
 
 // TID returns a thread of the process that lives: the main thread, unless that has ended.
 func (p *Process) TID() int {
+	p.forget()
 	p.living(p.PID)
 	return cmp.Or(int(p.tid.Load()), p.PID)
 }

@@ -94,9 +94,22 @@ func New(p *process.Process) *Names {
 // Check reads the functions that the runtime has listed since the last call, once a second at most.
 // It returns how often it has looked. maps are the executable mappings.
 func (n *Names) Check(maps []process.Mapping) int {
-	now := time.Now()
-	if now.Before(n.next) || !slices.ContainsFunc(maps, isGenerated) || !n.limiter.Allowed(now) {
-		return n.checks
+	if now := time.Now(); !now.Before(n.next) {
+		n.look(maps, now)
+	}
+	return n.checks
+}
+
+// CheckSince looks at the files for a frame in a mapping, unless it has since the check at which the
+// stack was reported: the runtime lists a function before it is called. It reports whether it has.
+func (n *Names) CheckSince(check int, m process.Mapping, maps []process.Mapping) bool {
+	return n.checks <= check && isGenerated(m) && n.look(maps, time.Now())
+}
+
+// look reads the files, if there may be some and CPU time is left.
+func (n *Names) look(maps []process.Mapping, now time.Time) bool {
+	if !slices.ContainsFunc(maps, isGenerated) || !n.limiter.Allowed(now) {
+		return false
 	}
 
 	n.next = now.Add(checkPause)
@@ -109,7 +122,7 @@ func (n *Names) Check(maps []process.Mapping) int {
 			}
 		}
 	}))
-	return n.checks
+	return true
 }
 
 // isGenerated reports whether a mapping may have generated code. Some runtimes map a file in memory

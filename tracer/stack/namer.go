@@ -190,7 +190,11 @@ func (n *Namer) nativeFrame(raw Raw, maps []process.Mapping, i int) namedFrame {
 
 	frame, isNamed := n.frame(m, pc, lookup)
 	if !isNamed {
-		if f, ok := n.generated.Find(lookup, raw.check); ok {
+		f, ok := n.generated.Find(lookup, raw.check)
+		if !ok && n.generated.CheckSince(raw.check, m, maps) {
+			f, ok = n.generated.Find(lookup, raw.check)
+		}
+		if ok {
 			frame.Function, frame.File, frame.StartLine = f.Name, f.File, f.StartLine
 			return namedFrame{Frame: frame, isInterpreter: f.IsTrampoline}
 		}

@@ -61,30 +61,13 @@ func (n *Names) checkPerfMap() {
 }
 
 func (n *Names) readPerfMap(file *hostile.File) {
-	since := n.listing.resume(file, n.checks)
-	n.readPieces(file, &n.listing, func(piece []byte) (used int) {
-		end := bytes.LastIndexByte(piece, '\n') + 1 // the runtime may be writing the rest
-		for text := range bytes.Lines(piece[:end]) {
-			if f, ok := parseLine(text); ok {
-				f.check, f.since = n.checks, since
-				n.add(f)
-			}
-		}
-		if end == 0 && len(piece) == chunkBytes {
-			return len(piece) // no line is that long
-		}
-		return end
-	})
-}
-
-// readPieces hands a file from where it was left to use, which returns how much of each piece it has
-// used.
-func (n *Names) readPieces(file *hostile.File, l *listing, use func(piece []byte) (used int)) {
+	l := &n.listing
+	since := l.resume(file, n.checks)
 	buffer := make([]byte, min(chunkBytes, max(0, file.Size()-l.offset)))
 	for l.offset < file.Size() && !n.isFull() {
 		want := min(int64(len(buffer)), file.Size()-l.offset)
 		read, _ := file.ReadAt(buffer[:want], l.offset)
-		used := use(buffer[:read])
+		used := n.addLines(buffer[:read], since)
 		if used == 0 {
 			return
 		}
@@ -92,6 +75,21 @@ func (n *Names) readPieces(file *hostile.File, l *listing, use func(piece []byte
 		n.read += int64(used)
 		l.advance(buffer[:used])
 	}
+}
+
+// addLines adds the functions of the whole lines of a piece, and returns how much of it is used.
+func (n *Names) addLines(piece []byte, since int) (used int) {
+	end := bytes.LastIndexByte(piece, '\n') + 1 // the runtime may be writing the rest
+	for text := range bytes.Lines(piece[:end]) {
+		if f, ok := parseLine(text); ok {
+			f.check, f.since = n.checks, since
+			n.add(f)
+		}
+	}
+	if end == 0 && len(piece) == chunkBytes {
+		return len(piece) // no line is that long
+	}
+	return end
 }
 
 // parseLine reads a line of a perf map.

@@ -85,7 +85,7 @@ func (f *definingFile) findHidden() error {
 	}
 
 	for _, a := range allocators.All {
-		if len(a.Texts) > 0 && f.image.FindText(a.Texts) != "" {
+		if f.image.HasText(a.Texts) {
 			f.hidden = a.Name
 			return nil
 		}

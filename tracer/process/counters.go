@@ -56,7 +56,7 @@ func (c *counters) Status() (Status, error) {
 		return own, nil
 	}
 
-	c.forget()
+	c.recheck()
 	living, err := c.readStatus("status")
 	if err != nil || isEnded(living.State) {
 		return own, nil //nolint:nilerr // the last thread has ended meanwhile
@@ -207,7 +207,7 @@ func (c *counters) Stat() (Stat, error) {
 	if err != nil || !isEnded(own.State) {
 		return own, err
 	}
-	c.forget()
+	c.recheck()
 	if raw, err = c.read("stat"); err != nil {
 		return own, nil //nolint:nilerr // the last thread has ended meanwhile
 	}

@@ -32,8 +32,8 @@ type livingThread struct {
 	following sync.Mutex   // held while dir changes
 }
 
-// forget has the next call of living check whether the thread lives.
-func (l *livingThread) forget() { l.seen.Store(0) }
+// recheck has the next call of living look whether the thread lives.
+func (l *livingThread) recheck() { l.seen.Store(0) }
 
 // main returns the directory of the main thread.
 func (l *livingThread) main() *os.File {
@@ -98,7 +98,7 @@ func (l *livingThread) follow(pid, tid int) bool {
 
 // TID returns a thread of the process that lives: the main thread, unless that has ended.
 func (p *Process) TID() int {
-	p.forget()
+	p.recheck()
 	p.living(p.PID)
 	return cmp.Or(int(p.tid.Load()), p.PID)
 }

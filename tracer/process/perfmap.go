@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,12 +38,8 @@ func FindPerfMap(p *Process) (*PerfMapFile, error) {
 		return nil, fmt.Errorf("find the perf map of pid %d: %w", p.PID, err)
 	}
 
-	inner := strconv.Itoa(p.PID)
-	if ids := strings.Fields(parseFields(raw)["NSpid"]); len(ids) > 0 {
-		inner = ids[len(ids)-1]
-	}
 	return &PerfMapFile{
-		root: root, path: "tmp/perf-" + filepath.Base(inner) + ".map", uid: uid,
+		root: root, path: fmt.Sprintf("tmp/perf-%d.map", innerID(parseFields(raw), p.PID)), uid: uid,
 		began: time.Now().Add(-stat.Age()),
 	}, nil
 }

@@ -57,6 +57,15 @@ func (c *counters) Threads() ([]Thread, error) {
 	return threads, nil
 }
 
+// innerID is the ID of a thread in the innermost PID namespace, by the fields of its status.
+func innerID(status map[string]string, outer int) int {
+	ids := strings.Fields(status["NSpid"])
+	if len(ids) == 0 {
+		return outer
+	}
+	return int(number(ids[len(ids)-1]))
+}
+
 // thread reads the kernel's data on a thread. task/TID/syscall ends with the stack pointer and the
 // program counter of a thread that waits (proc_pid_syscall(5)).
 func (c *counters) thread(tid int) (Thread, error) {
@@ -69,10 +78,7 @@ func (c *counters) thread(tid int) (Thread, error) {
 	if state := fields["State"]; state != "" && isEnded(state[0]) {
 		return Thread{}, os.ErrNotExist
 	}
-	thread := Thread{TID: tid, InnerTID: tid, Name: growth.Printable(fields["Name"])}
-	if ids := strings.Fields(fields["NSpid"]); len(ids) > 0 {
-		thread.InnerTID = int(number(ids[len(ids)-1]))
-	}
+	thread := Thread{TID: tid, InnerTID: innerID(fields, tid), Name: growth.Printable(fields["Name"])}
 
 	const maxSyscallBytes = 256
 	registers, err := c.readLocking(filepath.Join(folder, "syscall"), maxSyscallBytes)

@@ -20,18 +20,11 @@ func (f *File) IsGo() bool {
 	return err == nil && bytes.Equal(begin, goBuildMagic)
 }
 
-// FindText returns the first of some texts that is among the constants of the file, in .rodata;
-// empty: none, or the constants are too large to be searched.
-func (f *File) FindText(texts []string) string {
+// HasText reports whether one of some texts is among the constants of the file, in .rodata. It is false
+// where the constants are too large to be searched.
+func (f *File) HasText(texts []string) bool {
 	constants, err := f.image.bytes(f.image.constants, maxConstants)
-	if err != nil {
-		return ""
-	}
-	i := slices.IndexFunc(texts, func(text string) bool {
+	return err == nil && slices.ContainsFunc(texts, func(text string) bool {
 		return bytes.Contains(constants, []byte(text))
 	})
-	if i < 0 {
-		return ""
-	}
-	return texts[i]
 }

@@ -13,11 +13,10 @@ func TestContents(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		isGo bool
-		text string
 	}{
-		{tracertest.Must(os.Executable())(t), true, ""},
-		{tracertest.Build(t, "linkmap.c"), false, "ready"},
-		{tracertest.Build(t, "linkmap.c", "-Wl,--strip-all"), false, "ready"},
+		{tracertest.Must(os.Executable())(t), true},
+		{tracertest.Build(t, "linkmap.c"), false},
+		{tracertest.Build(t, "linkmap.c", "-Wl,--strip-all"), false},
 	} {
 		opened := tracertest.Must(os.Open(c.path))(t)
 		defer opened.Close()
@@ -27,8 +26,9 @@ func TestContents(t *testing.T) {
 		if got := file.IsGo(); got != c.isGo {
 			t.Errorf("%s: made by the Go linker: %t, want %t", c.path, got, c.isGo)
 		}
-		if got := file.FindText(texts); got != c.text && !c.isGo {
-			t.Errorf("%s: text %q, want %q", c.path, got, c.text)
+		if !c.isGo && (!file.HasText(texts) || file.HasText(texts[:1])) {
+			t.Errorf("%s: %q: %t; %q: %t", c.path, texts, file.HasText(texts), texts[:1],
+				file.HasText(texts[:1]))
 		}
 	}
 }

@@ -159,7 +159,8 @@ func (s *scanner) addTarget(
 	rows.FromStart = t.fromStart
 	allocator := s.probing.allocatorOf(t)
 	walk := t.pages.WalkHeaps(scan, allocator, snapshot.Elapsed)
-	rows.Older, rows.SizeClass = t.pages.Older(known.Objects), allocator.Rounding()
+	_, isKnown := claim.May(claim.LiveObjects, t.process.PID, snapshot.Losses)
+	rows.Older, rows.SizeClass = t.pages.Older(known.Objects, isKnown), allocator.Rounding()
 	if rows.HeapTraced {
 		mapped := s.probing.unprobed(t, scan.MappedObjects())
 		known.Objects = slices.Concat(known.Objects,

@@ -108,7 +108,9 @@ func (w work) run(port io.Writer) {
 		fmt.Fprintf(port, jobMark+"%s\n", strings.Join(job, " "))
 
 		command := exec.Command(job[0], job[1:]...)
-		command.Stdout, command.Stderr = port, port
+		// The port is a terminal, in which lines would be broken: a job writes to a pipe.
+		pipe := struct{ io.Writer }{port}
+		command.Stdout, command.Stderr = pipe, pipe
 		command.Env = append(os.Environ(), w.Environment...)
 		if err := command.Run(); err != nil {
 			fmt.Fprintf(port, failureMark+"%v\n", err)

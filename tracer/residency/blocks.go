@@ -44,8 +44,12 @@ func (t *Tracker) keepOlder(inUse mem.Spans, at time.Duration) {
 }
 
 // Older returns the large blocks of malloc that are older than the trace and in use, as far as it is
-// known. known are the live objects that are younger.
-func (t *Tracker) Older(known []estimate.LiveObject) mem.Spans {
+// known. known are the live objects that are younger. Where they are not complete, any block may be
+// a younger one, and none is older from then on.
+func (t *Tracker) Older(known []estimate.LiveObject, complete bool) mem.Spans {
+	if !complete {
+		t.older = []mem.Span{}
+	}
 	for _, o := range known {
 		if i, found := t.olderAt(o.Address); found {
 			t.older = slices.Delete(t.older, i, i+1)

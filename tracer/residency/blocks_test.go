@@ -79,7 +79,7 @@ func TestRounding(t *testing.T) {
 }
 
 // TestOlder: a chunk is older than the trace if the first walk has it, early enough, and each later
-// one, and no younger object lies in it.
+// one, if no younger object lies in it, and all younger objects are known.
 func TestOlder(t *testing.T) {
 	a, b, c := mem.Span{Start: 0, End: 10}, mem.Span{Start: 20, End: 30}, mem.Span{Start: 40, End: 50}
 	for name, test := range map[string]struct {
@@ -103,8 +103,16 @@ func TestOlder(t *testing.T) {
 		for _, walk := range test.walks {
 			tracker.keepOlder(slices.Clone(walk), test.at)
 		}
-		if got := tracker.Older(test.known); !slices.Equal(got, test.want) {
+		if got := tracker.Older(test.known, true); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+
+		if got := tracker.Older(test.known, false); len(got) > 0 {
+			t.Errorf("%s: %v is older, where not all younger objects are known", name, got)
+		}
+		tracker.keepOlder(slices.Clone(test.walks[0]), test.at)
+		if got := tracker.Older(nil, true); len(got) > 0 {
+			t.Errorf("%s: %v is older, though younger objects were lost before", name, got)
 		}
 	}
 }

@@ -39,7 +39,13 @@ func (p *probing) checkObjects(tgid uint32, objects []heap.Object) {
 		return
 	}
 
-	checked, err := p.allocatorOf(t).CheckObjects(t.process, objects)
+	maps, err := t.process.Maps()
+	if err != nil {
+		return
+	}
+	allocator := p.allocatorOf(t, maps).Renewed(t.process, maps)
+	p.keepAllocator(t, allocator)
+	checked, err := allocator.CheckObjects(t.process, maps, objects)
 	if err != nil || t.check() != nil {
 		return
 	}
@@ -54,23 +60,28 @@ func (p *probing) checkObjects(tgid uint32, objects []heap.Object) {
 }
 
 // allocatorOf finds the allocator of a target, once.
-func (p *probing) allocatorOf(t *target) liveness.ProcessAllocator {
-	pid := uint32(t.process.PID)
+func (p *probing) allocatorOf(t *target, maps []process.Mapping) liveness.ProcessAllocator {
 	p.mu.Lock()
-	known, ok := p.tracker.Allocators[pid]
+	known, ok := p.tracker.Allocators[uint32(t.process.PID)]
 	p.mu.Unlock()
 	if ok {
 		return known
 	}
 
-	found := liveness.AllocatorOf(t.process)
+	found := liveness.AllocatorOf(t.process, maps)
+	p.keepAllocator(t, found)
+	return found
+}
+
+// keepAllocator keeps the allocator of a target.
+func (p *probing) keepAllocator(t *target, found liveness.ProcessAllocator) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	pid := uint32(t.process.PID)
 	if t.check() == nil && p.targets.find(pid) == t { // else it may be another program's
 		p.tracker.Allocators[pid] = found
 	}
-	return found
 }
 
 // inspectNew reads the contents of the objects that were allocated in a burst, as far as it can.

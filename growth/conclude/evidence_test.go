@@ -83,6 +83,34 @@ func growing() (verdict.Verdict, *Result) {
 	}
 }
 
+// What the call sites explain and what has no cause is never more than the growth, nor more than WHO
+// says of them.
+func TestExplained(t *testing.T) {
+	for _, c := range []struct{ suspect, undecided, sites, noCause float64 }{
+		{0.74, 0.96, 0.74, 0.26}, // the growth has no cause but its call sites
+		{1, 0.07, 0.93, 0},       // it has one, as far as the call sites
+		{0.79, 0.24, 0.76, 0.24},
+		{1, 0, 1, 0},
+	} {
+		v, r := growing()
+		r.Main.Suspects = []trend.Suspect{{Share: c.suspect, StackIDs: []uint64{1}}}
+		r.Main.Diagnoses = []diagnosis.Diagnosis{{Cause: diagnosis.Undecided, Share: c.undecided}}
+		k := known{Verdict: v, result: r}
+		e := k.evidence()
+
+		noCause := 0.0
+		for _, f := range e.Against {
+			if f.Code == FactNoCause {
+				noCause = f.Share
+			}
+		}
+		if at := slices.Index(codesOf(e.For), FactSites); at < 0 ||
+			math.Abs(e.For[at].Share-c.sites) > 1e-9 || math.Abs(noCause-c.noCause) > 1e-9 {
+			t.Errorf("%+v: %+v, %+v", c, e.For, e.Against)
+		}
+	}
+}
+
 // TestFacts finds each fact where it holds, and none where nothing is known.
 func TestFacts(t *testing.T) {
 	suspect := func(r *Result, share float64) {

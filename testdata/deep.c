@@ -1,4 +1,4 @@
-/* Calls main() of a library that does not use this program's malloc, with the arguments behind its path.
+/* Calls main() of a library that does not use this program's malloc.
  *
  *     deep|apart LIBRARY ARGUMENTS...
  *

@@ -43,9 +43,7 @@ func (p *probing) checkObjects(tgid uint32, objects []heap.Object) {
 	if err != nil {
 		return
 	}
-	allocator := p.allocatorOf(t, maps).Renewed(t.process, maps)
-	p.keepAllocator(t, allocator)
-	checked, err := allocator.CheckObjects(t.process, maps, objects)
+	checked, err := p.allocatorOf(t, maps).CheckObjects(t.process, maps, objects)
 	if err != nil || t.check() != nil {
 		return
 	}
@@ -59,29 +57,21 @@ func (p *probing) checkObjects(tgid uint32, objects []heap.Object) {
 	}
 }
 
-// allocatorOf finds the allocator of a target, once.
+// allocatorOf finds the allocator of a target, once for each set of libraries.
 func (p *probing) allocatorOf(t *target, maps []process.Mapping) liveness.ProcessAllocator {
+	pid := uint32(t.process.PID)
 	p.mu.Lock()
-	known, ok := p.tracker.Allocators[uint32(t.process.PID)]
+	found := p.tracker.Allocators[pid]
 	p.mu.Unlock()
-	if ok {
-		return known
-	}
 
-	found := liveness.AllocatorOf(t.process, maps)
-	p.keepAllocator(t, found)
-	return found
-}
-
-// keepAllocator keeps the allocator of a target.
-func (p *probing) keepAllocator(t *target, found liveness.ProcessAllocator) {
+	found = found.Renewed(t.process, maps)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	pid := uint32(t.process.PID)
 	if t.check() == nil && p.targets.find(pid) == t { // else it may be another program's
 		p.tracker.Allocators[pid] = found
 	}
+	return found
 }
 
 // inspectNew reads the contents of the objects that were allocated in a burst, as far as it can.

@@ -329,7 +329,7 @@ func (k *known) explained() (share float64, stacks map[uint64]bool) {
 		}
 	}
 
-	// Where most of the growth has a cause, WHO has the share of the cause: no call site is more.
+	// Where most of the growth has a cause, WHO has its share: call sites are no more.
 	if undecided := k.cause(diagnosis.Undecided); undecided < minSites {
 		share = min(share, 1-undecided)
 	}

@@ -83,8 +83,8 @@ func growing() (verdict.Verdict, *Result) {
 	}
 }
 
-// What the call sites explain and what has no cause is never more than the growth, nor more than WHO
-// says of them.
+// TestExplained adds the share of the call sites to the share without a cause: no more than the
+// growth, and as WHO has them.
 func TestExplained(t *testing.T) {
 	for _, c := range []struct{ suspect, undecided, sites, noCause float64 }{
 		{0.74, 0.96, 0.74, 0.26}, // the growth has no cause but its call sites
@@ -94,7 +94,8 @@ func TestExplained(t *testing.T) {
 	} {
 		v, r := growing()
 		r.Main.Suspects = []trend.Suspect{{Share: c.suspect, StackIDs: []uint64{1}}}
-		r.Main.Diagnoses = []diagnosis.Diagnosis{{Cause: diagnosis.Undecided, Share: c.undecided}}
+		undecided := diagnosis.Diagnosis{Cause: diagnosis.Undecided, Share: c.undecided}
+		r.Main.Diagnoses = []diagnosis.Diagnosis{undecided}
 		k := known{Verdict: v, result: r}
 		e := k.evidence()
 
@@ -104,8 +105,9 @@ func TestExplained(t *testing.T) {
 				noCause = f.Share
 			}
 		}
-		if at := slices.Index(codesOf(e.For), FactSites); at < 0 ||
-			math.Abs(e.For[at].Share-c.sites) > 1e-9 || math.Abs(noCause-c.noCause) > 1e-9 {
+		isNear := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+		at := slices.Index(codesOf(e.For), FactSites)
+		if at < 0 || !isNear(e.For[at].Share, c.sites) || !isNear(noCause, c.noCause) {
 			t.Errorf("%+v: %+v, %+v", c, e.For, e.Against)
 		}
 	}

@@ -25,7 +25,7 @@ class Batches(torch.utils.data.Dataset):
 
 
 def end_with_trainer(_):
-    """At its end a worker writes the rest into the pipe, for ever if a killed trainer reads none."""
+    """At its end a worker writes what is left, for ever if a killed trainer reads none."""
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -20,8 +20,8 @@ type ProcessAllocator struct {
 	err  error
 	name string // of allocators.All; empty: it is not known
 
-	// others are the mallocs of libraries that do not use the one of the process, or the reason why
-	// one of them cannot be read: then no object is known to be of the first.
+	// others are the mallocs of libraries that do not use the one of the process, or the reason
+	// why one of them cannot be read: then no object is known to be of the first.
 	others    []heap.Allocator
 	othersErr error
 	files     []process.FileID // of the code that was mapped
@@ -64,8 +64,8 @@ func (a ProcessAllocator) Check(
 	return states, nil
 }
 
-// CheckObjects checks which objects of the process are alive, and takes their fingerprints. maps were
-// read after the objects were allocated.
+// CheckObjects checks which objects of the process are alive, and takes their fingerprints. maps
+// were read after the objects were allocated.
 func (a ProcessAllocator) CheckObjects(
 	p *process.Process, maps []process.Mapping, objects []heap.Object,
 ) ([]checkedObject, error) {

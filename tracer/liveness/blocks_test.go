@@ -36,7 +36,8 @@ func (p *program) mustFindBlocks(percent int) {
 	p.awaitBlocks()
 	p.Say("stop")
 	p.Await("stopped")
-	blocks, err := AllocatorOf(p.process, mapsOf(p.t, p.process)).Blocks(p.process, mapsOf(p.t, p.process))
+	maps := mapsOf(p.t, p.process)
+	blocks, err := AllocatorOf(p.process, maps).Blocks(p.process, maps)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 // errUnknown means that the objects of a process cannot be checked, whatever its version of malloc.
 var errUnknown = errors.New("its malloc is neither glibc's nor jemalloc nor mimalloc")
 
-// AllocatorOf finds the malloc that a process uses, and those of libraries that do not use it.
+// AllocatorOf finds the malloc that a process uses, and the mallocs of libraries that have one of
+// their own.
 func AllocatorOf(p *process.Process, maps []process.Mapping) ProcessAllocator {
 	a := ProcessAllocator{name: allocators.OfFiles(maps), files: executables(maps)}
 	libraries, err := mallocLibraries(p, maps)
@@ -39,19 +40,20 @@ func AllocatorOf(p *process.Process, maps []process.Mapping) ProcessAllocator {
 }
 
 // Renewed returns the allocator as it is with the libraries that were loaded, or first used, since
-// it was found.
+// it was found. The zero value was never found.
 func (a ProcessAllocator) Renewed(
 	p *process.Process, maps []process.Mapping,
 ) ProcessAllocator {
 	isUnused := errors.Is(a.othersErr, heap.ErrUnknownLayout)
-	if !isUnused && slices.Equal(a.files, executables(maps)) {
+	if a.files != nil && !isUnused && slices.Equal(a.files, executables(maps)) {
 		return a
 	}
 	return AllocatorOf(p, maps)
 }
 
-// executables are the files whose code is mapped.
-func executables(maps []process.Mapping) (files []process.FileID) {
+// executables are the files whose code is mapped; never nil.
+func executables(maps []process.Mapping) []process.FileID {
+	files := []process.FileID{}
 	for _, m := range maps {
 		if m.Execute && m.IsFile() {
 			files = append(files, m.File())

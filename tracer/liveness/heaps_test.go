@@ -15,7 +15,8 @@ import (
 func (p *program) heapsOf() Heaps {
 	p.t.Helper()
 	for {
-		heaps, err := AllocatorOf(p.process, mapsOf(p.t, p.process)).Heaps(p.process, mapsOf(p.t, p.process))
+		maps := mapsOf(p.t, p.process)
+		heaps, err := AllocatorOf(p.process, maps).Heaps(p.process, maps)
 		if err == nil {
 			return heaps
 		}

@@ -73,7 +73,8 @@ func startBuild(t testing.TB, mode string, command ...string) *program {
 	command = append(command, table, fmt.Sprint(threads), fmt.Sprint(slots), mode)
 	all := unsafe.Slice((*slot)(unsafe.Pointer(&memory[0])), 2*slots)
 	p := &program{
-		Target: tracertest.StartCommand(t, exec.Command(command[0], command[1:]...)), t: t, slots: all[:slots], freed: all[slots:],
+		Target: tracertest.StartCommand(t, exec.Command(command[0], command[1:]...)), t: t,
+		slots: all[:slots], freed: all[slots:],
 	}
 	p.Await("ready")
 	p.process = openProcess(t, p.PID())
@@ -247,7 +248,8 @@ func (p *program) mustShow(percent int) {
 		p.t.Errorf("%d of %d free blocks are shown to be dead", c.freedShown, c.freed)
 	}
 	// The places of the others have one size alone.
-	if _, isGlibc := p.allocator.Allocator.(*glibc.Malloc); isGlibc && c.reused > 100 && c.reusedShown == 0 {
+	_, isGlibc := p.allocator.Allocator.(*glibc.Malloc)
+	if isGlibc && c.reused > 100 && c.reusedShown == 0 {
 		p.t.Errorf("none of %d blocks whose address was reused is shown to be dead", c.reused)
 	}
 }
@@ -316,7 +318,8 @@ func testOwnMalloc(t *testing.T) {
 		"deep": strings.TrimSpace(string(out)), "apart": "-ldl", // another copy of the C library
 	} {
 		t.Run(name, func(t *testing.T) {
-			library := tracertest.Build(t, "liveness.c", "-shared", "-fPIC", "-pthread", archive, "-lm")
+			library := tracertest.Build(t, "liveness.c", "-shared", "-fPIC", "-pthread",
+				archive, "-lm")
 			p := startBuild(t, "mixed", loader, name, library)
 			p.mustCheck()
 

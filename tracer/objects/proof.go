@@ -435,7 +435,7 @@ func (p *proof) hit(piece *piece, m *member, at, word uint64) {
 		}
 		return
 	}
-	if p.isCollectorLink(m, at, word) {
+	if p.isCollectorLink(m, at, word) || p.memory.isOwn(m.block, at) {
 		return
 	}
 	if state == wordRoot || len(m.referers) >= maxReferers || len(p.members) >= maxProofBlocks {
@@ -541,6 +541,11 @@ func (p *proof) holderAt(piece *piece, at uint64) (b block, state wordState) {
 		}
 		if b, isLive := p.memory.mmappedAt(at); isLive {
 			return b, wordInBlock
+		}
+		if p.memory.others != nil {
+			if b, isFree := p.memory.others.FreeAt(at); isFree {
+				return block{b, blockOther}, wordDead
+			}
 		}
 	}
 	return b, wordRoot

@@ -409,7 +409,9 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	}
 
 	if e.from == nil && e.root == nil {
-		n.foreign++
+		if !s.heap.memory.isOwn(n.block, at) {
+			n.foreign++
+		}
 		return
 	}
 	if n.countAlike(e) >= maxAlike || e.from != nil && !s.nodes.keep(e.from) {

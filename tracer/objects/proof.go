@@ -153,7 +153,8 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 
 	after := h.wholeCollector()
 	for i, l := range sweeps {
-		l.Premise, l.Bytes, l.Runtime = failed.Premise, failed.Bytes, failed.Runtime
+		l.Premise, l.Bytes = failed.Premise, failed.Bytes
+		l.Runtime = cmp.Or(failed.Runtime, l.Runtime)
 		l.Before, l.After = before, after
 		switch failed.Premise {
 		case keeper.PremiseHolds:

@@ -116,7 +116,7 @@ func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
 		if l := &results[i].Sweep; l.AreMany() {
 			sweeps = append(sweeps, l)
 		} else if l.Premise == keeper.PremiseHolds { // else the search knows that it fails
-			*l = keeper.Sweep{}
+			*l = keeper.Sweep{Runtime: l.Runtime}
 		}
 	}
 	if len(sweeps) == 0 {

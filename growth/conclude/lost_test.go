@@ -40,6 +40,26 @@ func TestTakerOn(t *testing.T) {
 			[]growth.Frame{python, native("callback", ctypes), python},
 			verdict.Taker{Library: "_ctypes", Function: "callback", CallsPython: true},
 		},
+		"called by ctypes": {
+			[]growth.Frame{
+				native("grow", "/opt/app/own.so"), native("take", "/opt/app/own.so"),
+				native("ffi_call", "/lib/libffi.so.8"), native("_ctypes_callproc", ctypes), python,
+			},
+			verdict.Taker{Library: "own.so", Function: "take", Caller: "Image.getpixel"},
+		},
+		"made by ctypes": {
+			[]growth.Frame{native("PyCData_FromBaseObj", ctypes), python},
+			verdict.Taker{
+				Library: "_ctypes", Function: "PyCData_FromBaseObj", Caller: "Image.getpixel",
+			},
+		},
+		"made by a callback of ctypes": {
+			[]growth.Frame{
+				python, native("closure_fcn", ctypes), native("ffi_closure", "/lib/libffi.so.8"),
+				native("each", "/opt/app/own.so"), native("ffi_call", "/lib/libffi.so.8"), python,
+			},
+			verdict.Taker{Library: "own.so", Function: "each", CallsPython: true},
+		},
 		"Python alone": {[]growth.Frame{python, main}, verdict.Taker{}},
 		"C alone": {
 			[]growth.Frame{native("parse", "/opt/app/libparse.so.2"), main},

@@ -203,8 +203,8 @@ static void hold_in_bulk(void)
 	table[0] = bulk;
 }
 
-/* Blocks whose addresses were in memory that is freed: too large for the caches of threads, and between
- * blocks in use. */
+/* Blocks whose addresses were in memory that is freed: too large for the caches of threads, and
+ * between blocks in use. */
 __attribute__((noinline)) static void hold_in_freed(void)
 {
 	void **holders[BLOCKS], *volatile beside;

@@ -164,8 +164,8 @@ func TestNativeStep(t *testing.T) {
 	}
 }
 
-// TestUnkept names the runtime whose references cannot be read, and says why nothing is known of the
-// blocks of a malloc. Memory that nothing refers to is in no heap of an interpreter.
+// TestUnkept names the runtime whose references cannot be read, and says why nothing is known of
+// the blocks of a malloc. Memory that nothing refers to is in no heap of an interpreter.
 func TestUnkept(t *testing.T) {
 	for want, k := range map[string]summary.Keeper{
 		"kept by: not known, as the references of V8's heap cannot be read": {

@@ -146,12 +146,12 @@ func takerOn(frames []growth.Frame) verdict.Taker {
 	return verdict.Taker{}
 }
 
-// wrappers are modules and files through which Python and functions of C that a user has chosen call
-// each other.
+// wrappers are modules and files through which Python and functions of C that a user has chosen
+// call each other.
 var wrappers = []string{"_ctypes", "_cffi_backend", "libffi.so"}
 
-// besidePython is the first frame of C that is no wrapper, of frames that begin beside Python's. It is
-// the first one where no function is behind the wrappers.
+// besidePython is the first frame of C that is no wrapper, of frames that begin beside Python's. It
+// is the first one where no function is behind the wrappers.
 func besidePython(frames []growth.Frame) *growth.Frame {
 	for i := range frames {
 		f := &frames[i]

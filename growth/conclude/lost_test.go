@@ -19,6 +19,7 @@ func native(function, file string) growth.Frame {
 func TestTakerOn(t *testing.T) {
 	const imaging = "/usr/lib/python3/dist-packages/PIL/_imaging.cpython-311-x86_64-linux-gnu.so"
 	const ctypes = "/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so"
+	const own, libffi = "/opt/app/own.so", "/lib/libffi.so.8"
 	numpy := native("long_int", "/x/site-packages/numpy/core/_multiarray_umath.abi3.so")
 	getpixel := native("_getpixel", imaging)
 	python := growth.Frame{Function: "Image.getpixel", File: "Image.py", Python: true}
@@ -42,8 +43,8 @@ func TestTakerOn(t *testing.T) {
 		},
 		"called by ctypes": {
 			[]growth.Frame{
-				native("grow", "/opt/app/own.so"), native("take", "/opt/app/own.so"),
-				native("ffi_call", "/lib/libffi.so.8"), native("_ctypes_callproc", ctypes), python,
+				native("grow", own), native("take", own), native("ffi_call", libffi),
+				native("_ctypes_callproc", ctypes), python,
 			},
 			verdict.Taker{Library: "own.so", Function: "take", Caller: "Image.getpixel"},
 		},
@@ -55,8 +56,8 @@ func TestTakerOn(t *testing.T) {
 		},
 		"made by a callback of ctypes": {
 			[]growth.Frame{
-				python, native("closure_fcn", ctypes), native("ffi_closure", "/lib/libffi.so.8"),
-				native("each", "/opt/app/own.so"), native("ffi_call", "/lib/libffi.so.8"), python,
+				python, native("closure_fcn", ctypes), native("ffi_closure", libffi),
+				native("each", own), native("ffi_call", libffi), python,
 			},
 			verdict.Taker{Library: "own.so", Function: "each", CallsPython: true},
 		},

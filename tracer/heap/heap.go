@@ -105,11 +105,11 @@ type Blocks interface {
 	// Next returns the first live block that begins at an address or behind it, and before
 	// another one. ok is false if there is none.
 	Next(address, before uint64) (block mem.Span, ok bool)
-	// FreeAt returns the block at an address that the allocator has for itself, as it is now. isFree
-	// is false if it is not proven to be free: so it is not in the cache of a thread.
+	// FreeAt returns the block at an address that the allocator has for itself, as it is now.
+	// isFree is false if that is not proven, as for a block in the cache of a thread.
 	FreeAt(address uint64) (block mem.Span, isFree bool)
-	// IsOwn reports whether a word is the allocator's own: one by which it finds a block that the
-	// program has or has given back, and that keeps none.
+	// IsOwn reports whether a word that leads to a block is the allocator's own, and keeps
+	// none.
 	IsOwn(at uint64, block mem.Span) bool
 	// Small returns the memory near some ranges that jemalloc has in blocks of at most a size, free
 	// ones too: its slabs, and the extents that are a block. Both are nil for mimalloc.

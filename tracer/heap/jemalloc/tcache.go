@@ -10,7 +10,7 @@ const (
 	descriptorArena = 24 // offset of tcache_slow_t.arena
 
 	binBytes      = 24  // sizeof(cache_bin_t)
-	binBits       = 16  // offset of low_bits_low_water, low_bits_full and low_bits_empty, of 16 bits
+	binBits       = 16  // offset of low_bits_low_water, low_bits_full, low_bits_empty
 	stackPiece    = 512 // bytes of a bin's stack that are read at once
 	arenaBytes    = 16 << 10
 	maxArenas     = 1 << 10 // pointers that may lead to an arena_t

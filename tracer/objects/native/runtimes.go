@@ -41,9 +41,10 @@ var (
 	}
 )
 
-// interpretersOfSymbols are interpreters with a heap of their own, whose pointers are plain: a sweep
-// finds them, but no variable of C says which variable of the script keeps an object. An editor or a
-// database that exports the functions of Lua is none, so that files has to begin the name of the file.
+// interpretersOfSymbols are interpreters with a heap of their own, whose pointers are plain: a
+// sweep finds them, but no variable of C says which variable of the script keeps an object. An
+// editor or a database that exports the functions of Lua is none: files has to begin the name of
+// the file.
 var interpretersOfSymbols = []struct{ symbol, files, interpreter string }{
 	{"_PyRuntime", "", "CPython"},
 	{"perl_construct", "", "Perl"},

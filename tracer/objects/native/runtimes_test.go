@@ -10,7 +10,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestInterpreterOf finds the files of interpreters, and no program that exports the functions of one.
+// TestInterpreterOf finds the files of interpreters, and no program that exports the functions of
+// one.
 func TestInterpreterOf(t *testing.T) {
 	for _, c := range []struct{ path, symbol, want string }{
 		{"/usr/bin/python3.11", "_PyRuntime", "CPython"},
@@ -44,7 +45,7 @@ func TestInterpreter(t *testing.T) {
 	for _, v := range s.variables {
 		isPerl := v.mapping.Path == "/usr/bin/perl"
 		if s.IsInterpreter(v.Start) != isPerl {
-			t.Errorf("the variables of %s are an interpreter's: %v", v.mapping.Path, !isPerl)
+			t.Errorf("%s has an interpreter: %v", v.mapping.Path, !isPerl)
 		}
 	}
 }

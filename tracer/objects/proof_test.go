@@ -260,7 +260,10 @@ func TestMatch(t *testing.T) {
 		m := &member{node: &node{block: block{
 			mem.Span{Start: c.address, End: c.address + 200}, blockChunk,
 		}}}
-		p := &proof{heap: &Heap{types: &typeTable{}}, filter: make([]uint64, filterBits/64)}
+		p := &proof{
+			heap: &Heap{types: &typeTable{}}, filter: make([]uint64, filterBits/64),
+			memory: &wholeMemory{memory: &memory{}},
+		}
 
 		p.aim([]*member{m})
 		all := mem.Span{Start: 0x10000, End: 0x10040}

@@ -32,7 +32,9 @@ type Loaded struct {
 func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
 	l := &Loaded{specs: spec.Programs, programs: make(map[string]*ebpf.Program)}
 	spec.Programs = nil
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: KernelTypes()})
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Cache: KernelTypes(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +76,9 @@ func (l *Loaded) Program(name string) (*ebpf.Program, error) {
 	}
 
 	alone := &ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{name: spec}}
-	loaded, err := ebpf.NewCollectionWithOptions(alone, ebpf.CollectionOptions{Cache: KernelTypes()})
+	loaded, err := ebpf.NewCollectionWithOptions(alone, ebpf.CollectionOptions{
+		Cache: KernelTypes(),
+	})
 	if err != nil {
 		return nil, err
 	}

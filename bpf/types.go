@@ -7,8 +7,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// keepTypes is how long the types of the kernel are kept after their last use: a trace loads most of
-// its programs within a second, and then has no use for ten megabytes.
+// keepTypes is how long the types of the kernel are kept after their last use: a trace loads most
+// of its programs within a second, and then has no use for ten megabytes.
 const keepTypes = 5 * time.Second
 
 // types are the types of the running kernel, for all that load programs. Each load on its own would
@@ -19,7 +19,8 @@ var types struct {
 	drop  *time.Timer
 }
 
-// KernelTypes returns the types of the running kernel, decoded once for loads that follow each other.
+// KernelTypes returns the types of the running kernel, decoded once for loads that follow each
+// other.
 func KernelTypes() *btf.Cache {
 	types.mu.Lock()
 	defer types.mu.Unlock()

@@ -95,8 +95,8 @@ func judgeUntilEnd(t *testing.T, options trace.Options) verdictOn {
 }
 
 // undisturbed repeats a trace whose result is not as it should be, where a busy machine has kept
-// allocscope from sampling: a second of the machine is a minute of a job. What was sampled as usual is
-// the result, however wrong.
+// allocscope from sampling: a second of the machine is a minute of a job. A trace with its usual
+// samples is not repeated, however wrong its result is.
 func undisturbed(
 	t *testing.T, trace func() verdictOn, isRight func(verdictOn) bool,
 ) (v verdictOn) {

@@ -28,11 +28,13 @@ type Loaded struct {
 // Load loads the maps and variables of a spec of LoadKernel into the kernel. The spec belongs to
 // Loaded from now on, and a program that the caller has deleted from it is not there.
 //
-// The errors come from ebpf.NewCollection.
+// The errors come from ebpf.NewCollectionWithOptions.
 func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
 	l := &Loaded{specs: spec.Programs, programs: make(map[string]*ebpf.Program)}
 	spec.Programs = nil
-	collection, err := ebpf.NewCollection(spec)
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Cache: KernelTypes(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +51,7 @@ func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
 
 // Program returns a program by its name, one of the constants Prog*. The first call loads it.
 //
-// The errors come from ebpf.NewProgram.
+// The errors come from ebpf.NewCollectionWithOptions.
 func (l *Loaded) Program(name string) (*ebpf.Program, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,10 +75,14 @@ func (l *Loaded) Program(name string) (*ebpf.Program, error) {
 		}
 	}
 
-	p, err := ebpf.NewProgram(spec)
+	alone := &ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{name: spec}}
+	loaded, err := ebpf.NewCollectionWithOptions(alone, ebpf.CollectionOptions{
+		Cache: KernelTypes(),
+	})
 	if err != nil {
-		return nil, fmt.Errorf("program %s: %w", name, err)
+		return nil, err
 	}
+	p := loaded.Programs[name]
 	l.programs[name] = p
 	delete(l.specs, name)
 	return p, nil

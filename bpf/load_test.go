@@ -43,3 +43,15 @@ func TestLoad(t *testing.T) {
 		t.Errorf("set a variable: %v", err)
 	}
 }
+
+// The types of the kernel are decoded once for loads that follow each other, and are not kept.
+func TestKernelTypes(t *testing.T) {
+	first := KernelTypes()
+	if KernelTypes() != first {
+		t.Error("two loads have types of their own")
+	}
+	dropTypes()
+	if KernelTypes() == first {
+		t.Error("the types are kept")
+	}
+}

@@ -30,7 +30,7 @@ func ReadRegisters(tgid uint32) (threads []ThreadRegisters, err error) {
 	var loaded struct {
 		Program *ebpf.Program `ebpf:"read_registers"`
 	}
-	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
+	if err := spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{Cache: KernelTypes()}); err != nil {
 		return nil, fmt.Errorf("load the reader of registers: %w", err)
 	}
 	defer loaded.Program.Close()

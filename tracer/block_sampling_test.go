@@ -64,12 +64,12 @@ func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
 	return interval
 }
 
-// awaitController waits at most three minutes for a decision of the overhead controller.
+// awaitController waits at most ten minutes for a decision of the overhead controller.
 func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in three minutes: %s; %+v", what, s.Overhead())
+			t.Fatalf("not in ten minutes: %s; %+v", what, s.Overhead())
 		}
 	}
 }

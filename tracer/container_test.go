@@ -231,7 +231,7 @@ func testContainerChildNotTraced(t *testing.T) {
 	parent, s := openOn(t, start(t, program), tracer.Options{Children: true})
 	parent.Do("run " + script)
 
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is said about the child, which outgrows its parent")
 		}

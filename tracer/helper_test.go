@@ -291,12 +291,12 @@ func end(t testing.TB, s *tracer.Session, target *tracertest.Target) {
 	eventually(t, "the end is noticed", func() bool { return !s.IsTraced(target.PID()) })
 }
 
-// eventually waits at most five minutes for something that happens in the background.
+// eventually waits at most ten minutes for something that happens in the background.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in five minutes: %s", what)
+			t.Fatalf("not in ten minutes: %s", what)
 		}
 	}
 }

@@ -151,7 +151,7 @@ func testLaunchPrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, "the programs wait until they are traced", func() bool {
-				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...), exact)
+				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...), exactHeap)
 				var truth []string
 				if c.forks > 0 {
 					truth = target.Await("forked")
@@ -180,7 +180,7 @@ func testLaunchTogether(t *testing.T) {
 
 	command := strings.Repeat(tracertest.Build(t, "launched.c")+" leak & ", ranks) + "wait; echo all"
 	eventually(t, "the programs wait until they are traced", func() bool {
-		s, _ := launch(t, exec.Command("/bin/sh", "-c", command), exact, "all")
+		s, _ := launch(t, exec.Command("/bin/sh", "-c", command), exactHeap, "all")
 		s.Follow()
 		return areFromStart(s, 1+ranks, 0)
 	})
@@ -252,7 +252,7 @@ func testLaunchEnded(t *testing.T) {
 	eventually(t, "the programs wait until they are traced", func() bool {
 		s, target := launch(t, exec.Command("/bin/sh", "-c", program+
 			" leak </dev/null; /bin/true; /bin/true; /bin/true; echo waiting; read line"),
-			exact)
+			exactHeap)
 		truth := target.Await("waiting")
 		s.Follow()
 		if !areFromStart(s, 5, 0) {
@@ -277,7 +277,7 @@ func testLaunchPython(t *testing.T) {
 	}
 	truth := keep(tracertest.StartCommand(t, interpret("-X", "tracemalloc=1")))
 
-	s, target := launch(t, interpret(), exact)
+	s, target := launch(t, interpret(), exactHeap)
 	keep(target)
 	got := make(map[int][2]int64)
 	for _, h := range snapshot(t, s).Holdings {
@@ -306,7 +306,7 @@ func testLaunchKeepers(t *testing.T) {
 	for _, allocator := range preloadedAllocators[:2] {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))
-			s, target := launch(t, preloading(allocator, command), exact)
+			s, target := launch(t, preloading(allocator, command), exactHeap)
 			order(target, "keep 300")
 
 			// The payloads are the objects of 5000 bytes.
@@ -345,7 +345,7 @@ func testLaunchMusl(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s(apt-get install musl-tools)", build, err, out)
 	}
-	s, target := launch(t, exec.Command(program, "leak"), exact)
+	s, target := launch(t, exec.Command(program, "leak"), exactHeap)
 	truth := target.Await("done")
 	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
@@ -385,7 +385,7 @@ func testLaunchLate(t *testing.T) {
 func testLaunchUnusable(t *testing.T) {
 	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
 	command := preloading(library, exec.Command(tracertest.Build(t, "launched.c"), "leak"))
-	s, target := launch(t, command, exact)
+	s, target := launch(t, command, exactHeap)
 	truth := target.Await("done")
 	if heap := sourceOf(t, s, "heap"); !heap.Attached {
 		t.Errorf("source heap: %+v", heap)
@@ -406,7 +406,7 @@ func testLaunchOperators(t *testing.T) {
 		"plugin": {exec.Command(python, "-c", script), "use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, target := launch(t, c.command, exact, "ready")
+			s, target := launch(t, c.command, exactHeap, "ready")
 			eventually(t, "the unwind table of the plugin is ready", func() bool {
 				target.Do("go")
 				taken := snapshot(t, s)
@@ -427,7 +427,7 @@ func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Mod
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
 	s, target := launch(t, exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
-		fmt.Sprint(objects), fmt.Sprint(size), "1"), exact, "ready")
+		fmt.Sprint(objects), fmt.Sprint(size), "1"), exactHeap, "ready")
 	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10})
 	order(target, "go")
 	for _, session := range []*tracer.Session{s, beside} {

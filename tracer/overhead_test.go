@@ -17,10 +17,10 @@ func TestOverhead(t *testing.T) {
 	t.Run("storm of allocations is left to bursts", testOverheadStormAllocationsLeft)
 }
 
-// awaitMode waits at most three minutes until the heap is probed in a certain way.
+// awaitMode waits at most ten minutes until the heap is probed in a certain way.
 func awaitMode(t *testing.T, s *tracer.Session, want growth.HeapMode) overhead.Overhead {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		switch o := s.Overhead(); {
 		case o.Mode == want:
 			return o

@@ -67,7 +67,8 @@ func TestBreakdown(t *testing.T) {
 	l := startLoader(t, 4_000_000, 0)
 	before := l.train(70) // until only the leak grows
 	workers := childrenOf(t, l.PID())
-	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
+	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup,
+		"--keepers", "off")
 	c.awaitFile(dir, baselineFile)
 	copied := -privateOf(t, workers)
 	leaked := l.train(100) - before

@@ -47,9 +47,9 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// guard is how long a test waits for an event that must happen; it is reached only where something
-// hangs.
-const guard = 3 * time.Minute
+// guard is how long a test waits for an event that must happen, and how long a command lives; it is
+// reached only where something hangs, however busy the machine is.
+const guard = 10 * time.Minute
 
 // command is a running allocscope.
 type command struct {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -71,8 +73,9 @@ func leakLine(t *testing.T, program string) string {
 	return fmt.Sprintf("%s:%d)", program, lineOf(t, tracertest.Source(program), "# LEAK"))
 }
 
-func testDemoLeak(t *testing.T) {
-	t.Parallel()
+// demonstrate runs a demo to its end. It returns its folder, and the path of the trace in that.
+func demonstrate(t *testing.T) (where, link string) {
+	t.Helper()
 	c, where := startDemo(t, "--duration", "25s")
 	pid := trainerOf(t, c)
 	if uid := strings.Fields(statusOf(t, pid, "Uid"))[0]; uid != itoa(nobody) {
@@ -82,12 +85,23 @@ func testDemoLeak(t *testing.T) {
 	mustEndSoon(t, pid)
 
 	link, err := os.Readlink(filepath.Join(where, folder.LatestLink))
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+	return where, link
+}
+
+func testDemoLeak(t *testing.T) {
+	t.Parallel()
+	var where, link string
+	var result summary.Summary
+	for range 3 { // a trainer that waits for a core much of the time does not grow steadily
+		where, link = demonstrate(t)
+		if result = readSummary(t, filepath.Join(where, link)); result.Class != verdict.ClassTooShort {
+			break
+		}
 	}
+
 	script := filepath.Join(where, filepath.Dir(link), "trainer.py")
 	line := lineOf(t, script, "\n    learned[step] = bytes(sample)") + 1
-	result := readSummary(t, filepath.Join(where, link))
 	grown := result.Accumulating
 	if len(grown) == 0 || grown[0].Function != "keep_learned" {
 		t.Errorf("what accumulates most is not keep_learned: %+v", grown)

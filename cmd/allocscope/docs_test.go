@@ -119,7 +119,7 @@ func runPages(t *testing.T, pages []snippet.Page) {
 
 		t.Run(page.Path, func(t *testing.T) {
 			t.Parallel()
-			runScript(t, snippet.Script(snippets, "6s"))
+			runScript(t, snippet.Script(snippets, "2s"))
 		})
 	}
 }

@@ -14,7 +14,9 @@ import (
 // TestOutlier traces six ranks of testdata/job.py, of which one keeps more a step: the oracle is
 // the memory that each is ordered to keep.
 func TestOutlier(t *testing.T) {
-	v := judgeUntilEnd(t, fastTrace(t, startRanks(t, 256, 2, 1536), jobSpeed, outlierTrace))
+	v := undisturbed(t, func() verdictOn {
+		return judgeUntilEnd(t, fastTrace(t, startRanks(t, 256, 2, 1536), jobSpeed, outlierTrace))
+	}, func(v verdictOn) bool { return v.Outlier != nil })
 	o := mustStandOut(t, v, 2, 1536)
 	if o.Site != conclude.SiteSame || o.Ratio == nil || *o.Ratio < 4.5 || *o.Ratio > 8 {
 		t.Errorf("%+v, want it to grow 6x as fast by the same call site", o)

@@ -294,7 +294,7 @@ const sessionKfunc = "bpf_session_is_return"
 // declaration has none. cilium/ebpf requires the two to be equal, and kernels differ: Linux 6.18
 // has no parameter, 7.3 has the context. The program passes the context in any case.
 func matchSessionKfunc(spec *ebpf.CollectionSpec) error {
-	kernel, err := btf.NewCache().Kernel()
+	kernel, err := bpf.KernelTypes().Kernel()
 	if err != nil {
 		return fmt.Errorf("read the kernel's BTF: %w", err)
 	}

@@ -206,7 +206,7 @@ func (g *Target) Say(line string) {
 }
 
 // awaitLimit is the time after which a program is taken to hang.
-const awaitLimit = 5 * time.Minute
+const awaitLimit = 10 * time.Minute
 
 // Await reads lines up to and including the given one. It returns those before it.
 func (g *Target) Await(last string) []string {

@@ -13,7 +13,7 @@ const (
 
 	// guard is how long a test waits for an event that must happen; it is reached only where
 	// something hangs.
-	guard = 3 * time.Minute
+	guard = 10 * time.Minute
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }

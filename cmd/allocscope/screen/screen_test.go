@@ -83,7 +83,7 @@ func settings(t *testing.T, of *os.File) unix.Termios {
 
 func eventually(t *testing.T, what string, isTrue func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !isTrue(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); !isTrue(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain until %s", what)
 		}

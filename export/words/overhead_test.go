@@ -54,6 +54,15 @@ func TestOverheadLines(t *testing.T) {
 			},
 			[]string{share + ", with 24 snapshots left out to save CPU time; heap probed all the time"},
 		},
+		"start and searches": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.StepSinceS = growth.HeapFull, 0, nil
+				o.OwnS, o.StartS, o.SearchS, o.SearchAtEndS = 3.3, 1.23, 2.1, 0.8
+			},
+			[]string{"slows the job by 1.9% (limit 3%); allocscope itself uses 0.011 of a core while " +
+				"it traces, and 1.2 s to start and 2.1 s to read objects of CPU time once; " +
+				"heap probed all the time"},
+		},
 		"full again": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.OpenS = growth.HeapFull, 1, 0.12

@@ -85,7 +85,7 @@ func (c *changing) Overhead() overhead.Overhead {
 	return overhead.Overhead{Changes: c.changes, Own: c.own, Start: c.start}
 }
 
-// The start and the searches are told apart from what goes on.
+// The start and the searches are told apart from the rest.
 func testOnce(t *testing.T) {
 	session := &changing{own: 2 * time.Second, start: time.Second, searched: 5 * time.Second}
 	watch := &objectWatch{atEnd: 3 * time.Second}

@@ -12,8 +12,8 @@ const (
 	maxSmall   = 1 << 10 // bytes of a read that is made by blocks
 )
 
-// A blockReader makes small reads of a file by blocks, and keeps some: tables are searched again and
-// again, a few bytes at a time. It is safe for concurrent use.
+// A blockReader makes small reads of a file by blocks, and keeps some: tables are searched repeatedly,
+// a few bytes at a time. It is safe for concurrent use.
 type blockReader struct {
 	r    io.ReaderAt
 	mu   sync.Mutex

@@ -30,7 +30,7 @@ func TestBlockReader(t *testing.T) {
 	}
 }
 
-// TestBlockReaderError: what could not be read once is read again.
+// TestBlockReaderError: a block that could not be read is read again.
 func TestBlockReaderError(t *testing.T) {
 	failing := &failingReader{Reader: bytes.NewReader(make([]byte, 2*blockBytes)), fails: 1}
 	blocks := &blockReader{r: failing}

@@ -77,17 +77,17 @@ func ownCPU(s *summary.Summary) string {
 
 // once is the CPU time that allocscope takes however long the trace is.
 func once(o *summary.Overhead) string {
-	var parts []string
-	if o.StartS > 0 {
-		parts = append(parts, fmt.Sprintf("%.1f s to start", o.StartS))
+	search := max(o.SearchS, o.SearchAtEndS)
+	switch {
+	case o.StartS > 0 && search > 0:
+		return fmt.Sprintf(", and once %.1f s of CPU time to start and %.1f s to read objects",
+			o.StartS, search)
+	case o.StartS > 0:
+		return fmt.Sprintf(", and once %.1f s of CPU time to start", o.StartS)
+	case search > 0:
+		return fmt.Sprintf(", and once %.1f s of CPU time to read objects", search)
 	}
-	if search := max(o.SearchS, o.SearchAtEndS); search > 0 {
-		parts = append(parts, fmt.Sprintf("%.1f s to read objects", search))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " while it traces, and " + strings.Join(parts, " and ") + " of CPU time once"
+	return ""
 }
 
 // OverheadShort is the overhead in a few words: "slows the job by 1.9%, heap sampled in bursts". It

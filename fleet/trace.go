@@ -415,7 +415,7 @@ func traceOf(s *summary.Summary, at time.Time) *metrics.Trace {
 			t.Slowdown = *o.Slowdown
 		}
 		if s.DurationS > 0 && o.OwnS > 0 {
-			t.OwnShare = o.OwnS / s.DurationS
+			t.OwnShare = (o.StartS + o.OwnS + o.SearchS) / s.DurationS
 		}
 	}
 

@@ -93,8 +93,7 @@ type objectWatch struct {
 	// answers.
 	first, latest []keeper.Search
 	sweeps        sweeps
-	// atEnd is the CPU time of the last census and search, and ownBefore allocscope's own until then.
-	atEnd, ownBefore time.Duration
+	atEnd         time.Duration // CPU time of the last census and search
 }
 
 // An objectWork is censuses, and a search.
@@ -440,7 +439,6 @@ func (w *objectWatch) finish(
 		return
 	}
 
-	w.ownBefore = w.session.Overhead().Own
 	before := w.session.ObjectsCPUTime()
 	defer func() { w.atEnd = w.session.ObjectsCPUTime() - before }()
 	work := w.searchFor(t, p)

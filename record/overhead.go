@@ -27,10 +27,8 @@ func (m *meter) overhead() *summary.Overhead {
 
 	out := overheadSummary(o)
 	out.LeftOutSnapshots = m.snapshots.leftOut
+	out.SearchS = summary.Seconds(m.session.ObjectsCPUTime())
 	out.SearchAtEndS = summary.Seconds(m.objects.atEnd)
-	if m.objects.atEnd > 0 { // a reading may have come since, or not
-		out.OwnS = summary.Seconds(m.objects.ownBefore)
-	}
 	return out
 }
 
@@ -46,7 +44,8 @@ func (m *meter) counters() (growth.Events, growth.Losses, error) {
 func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	out := &summary.Overhead{
 		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced),
-		Mode: o.Mode, Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
+		StartS: summary.Seconds(o.Start),
+		Mode:   o.Mode, Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
 		IntervalBytes: o.Interval, StepBeforeS: knownSeconds(o.StepBefore),
 		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
 		LeftOutChanges: o.LeftOut,

@@ -16,7 +16,7 @@ func TestOverhead(t *testing.T) {
 	t.Run("summary", testOverheadSummary)
 	t.Run("no limit", testOverheadNoLimit)
 	t.Run("changes are reported once", testChanges)
-	t.Run("the search at the end is apart", testSearchAtEnd)
+	t.Run("the search at the end is apart", testOnce)
 	t.Run("interval of a profile", testInterval)
 	t.Run("comments", testComments)
 }
@@ -75,22 +75,24 @@ func testOverheadNoLimit(t *testing.T) {
 // changing is a session with changes of its overhead.
 type changing struct {
 	days
-	changes []overhead.Change
-	own     time.Duration
+	changes              []overhead.Change
+	own, start, searched time.Duration
 }
+
+func (c *changing) ObjectsCPUTime() time.Duration { return c.searched }
 
 func (c *changing) Overhead() overhead.Overhead {
-	return overhead.Overhead{Changes: c.changes, Own: c.own}
+	return overhead.Overhead{Changes: c.changes, Own: c.own, Start: c.start}
 }
 
-// The meter may be read after the search at the end, or not: the time before it is the same.
-func testSearchAtEnd(t *testing.T) {
-	watch := &objectWatch{atEnd: 3 * time.Second, ownBefore: 2 * time.Second}
-	for _, own := range []time.Duration{2 * time.Second, 5 * time.Second} {
-		m := meter{session: &changing{own: own}, snapshots: &snapshotSeries{}, objects: watch}
-		if got := m.overhead(); got.OwnS != 2 || got.SearchAtEndS != 3 {
-			t.Errorf("%v read at last: own %g s, the search %g s", own, got.OwnS, got.SearchAtEndS)
-		}
+// The start and the searches are told apart from the rest.
+func testOnce(t *testing.T) {
+	session := &changing{own: 2 * time.Second, start: time.Second, searched: 5 * time.Second}
+	watch := &objectWatch{atEnd: 3 * time.Second}
+	got := (&meter{session: session, snapshots: &snapshotSeries{}, objects: watch}).overhead()
+	if got.OwnS != 2 || got.StartS != 1 || got.SearchS != 5 || got.SearchAtEndS != 3 {
+		t.Errorf("own %g s, start %g s, search %g s, at the end %g s; want 2, 1, 5, 3",
+			got.OwnS, got.StartS, got.SearchS, got.SearchAtEndS)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -22,10 +21,9 @@ func (s *Session) startRunner() error {
 	liveShare := func() float64 {
 		return float64(s.liveObjects.Load()) / float64(s.Options.MaxLive)
 	}
-	ownCPU := func() time.Duration { return process.OwnCPUTime() + s.ObjectsCPUTime() }
 	meter := overhead.NewMeter(
 		s.kernel, &s.reading, s.sinceOpened, s.targets.usage, s.tables.Busy, liveShare, takeSteps,
-		ownCPU)
+		process.OwnCPUTime)
 
 	costs := overhead.CostsOf(s.costs)
 	err := errors.Join(s.kernel.SetCosts(overhead.Charges(costs)),

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/allocscope/allocscope/export/units"
@@ -87,15 +88,20 @@ func Write(w io.Writer, holdings []growth.Holding, info Info) error {
 		return err
 	}
 
-	compressed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil {
-		return err // of an unknown level
-	}
+	compressed := compressors.Get().(*gzip.Writer)
+	defer compressors.Put(compressed)
+	compressed.Reset(w)
 	if err := p.WriteUncompressed(compressed); err != nil {
 		return err
 	}
 	return compressed.Close()
 }
+
+// compressors are writers of gzip, each of which has a megabyte of tables.
+var compressors = sync.Pool{New: func() any {
+	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is known
+	return w
+}}
 
 // A builder collects a profile. It makes each mapping, function and location once.
 type builder struct {

@@ -68,13 +68,26 @@ func ownCPU(s *summary.Summary) string {
 	if isOwnAbove(s) {
 		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/seconds)
 	}
-	if o.SearchAtEndS > 0 {
-		text += fmt.Sprintf(", and %.1f s of CPU time for the search at the end", o.SearchAtEndS)
-	}
+	text += once(o)
 	if n := o.LeftOutSnapshots; n > 0 {
 		text += ", with " + units.Plural(n, "snapshot", "snapshots") + " left out to save CPU time"
 	}
 	return text
+}
+
+// once is the CPU time that allocscope takes however long the trace is.
+func once(o *summary.Overhead) string {
+	search := max(o.SearchS, o.SearchAtEndS)
+	switch {
+	case o.StartS > 0 && search > 0:
+		return fmt.Sprintf(", and once %.1f s of CPU time to start and %.1f s to read objects",
+			o.StartS, search)
+	case o.StartS > 0:
+		return fmt.Sprintf(", and once %.1f s of CPU time to start", o.StartS)
+	case search > 0:
+		return fmt.Sprintf(", and once %.1f s of CPU time to read objects", search)
+	}
+	return ""
 }
 
 // OverheadShort is the overhead in a few words: "slows the job by 1.9%, heap sampled in bursts". It

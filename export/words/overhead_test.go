@@ -54,6 +54,27 @@ func TestOverheadLines(t *testing.T) {
 			},
 			[]string{share + ", with 24 snapshots left out to save CPU time; heap probed all the time"},
 		},
+		"start and searches": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.StepSinceS = growth.HeapFull, 0, nil
+				o.OwnS, o.StartS, o.SearchS, o.SearchAtEndS = 3.3, 1.23, 2.1, 0.8
+			},
+			[]string{"slows the job by 1.9% (limit 3%); allocscope itself uses 0.011 of a core, " +
+				"and once 1.2 s of CPU time to start and 2.1 s to read objects; " +
+				"heap probed all the time"},
+		},
+		"start alone": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.StepSinceS, o.StartS = growth.HeapFull, 0, nil, 1.23
+			},
+			[]string{share + ", and once 1.2 s of CPU time to start; heap probed all the time"},
+		},
+		"searches alone": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.StepSinceS, o.SearchS = growth.HeapFull, 0, nil, 2.1
+			},
+			[]string{share + ", and once 2.1 s of CPU time to read objects; heap probed all the time"},
+		},
 		"full again": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.OpenS = growth.HeapFull, 1, 0.12

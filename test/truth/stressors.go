@@ -382,10 +382,11 @@ func (r *Row) judgeRows(one stressor, pid int, s *summary.Summary, truth map[cla
 	}
 
 	if cost := s.Overhead; cost != nil {
-		r.CPU = cost.OwnS
-		if s.DurationS > costFrom.Seconds() && cost.OwnS > cost.OwnLimitS {
+		r.CPU = cost.OwnS + cost.SearchS
+		own := r.CPU - cost.SearchAtEndS
+		if s.DurationS > costFrom.Seconds() && own > cost.OwnLimitS {
 			faults = append(faults, fmt.Sprintf("own CPU time %.1f s, its limit is %.1f",
-				cost.OwnS, cost.OwnLimitS))
+				own, cost.OwnLimitS))
 		}
 	}
 

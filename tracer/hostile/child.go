@@ -19,6 +19,10 @@ func init() { reexec.Register(Name, reexec.Main(Name, serve)) }
 // serve answers requests until the other end of the socket is closed.
 func serve() error {
 	runtime.LockOSThread()
+	usual, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return err
+	}
 	memory, err := mapShared(childShared)
 	if err != nil {
 		return err
@@ -27,21 +31,19 @@ func serve() error {
 		return err
 	}
 	message := make([]byte, requestBytes)
+	server := server{shared: memory, data: memory[8*maxReads:]}
 	for {
 		fds, err := receive(childSocket, message)
 		if err != nil {
 			return nil //nolint:nilerr // the child ends with the socket
 		}
-		var ask request
-		if _, err := binary.Decode(message, binary.NativeEndian, &ask); err != nil {
-			return err
-		}
 
-		server := server{shared: memory, data: memory[8*maxReads:], fds: fds, opened: -1}
-		if ask.Operation == readLongFile {
-			server.answer(ask)
-		} else {
-			Undisturbed(func() { server.answer(ask) })
+		server.fds, server.opened = fds, -1
+		ask := decodeRequest(message)
+		raised := ask.Operation != readLongFile && unix.SchedSetAttr(0, &undisturbed, 0) == nil
+		server.answer(ask)
+		if raised {
+			_ = unix.SchedSetAttr(0, usual, 0)
 		}
 		var rights []byte
 		if server.opened >= 0 {
@@ -58,11 +60,15 @@ func serve() error {
 	}
 }
 
-// server answers one request.
+// server answers requests, one after the other.
 type server struct {
 	shared, data []byte
 	fds          []int // that came with the request
 	opened       int   // the descriptor to answer with; -1: none
+
+	// Buffers of memoryReader.
+	addresses, wanted, pages []uint64
+	entries                  [8 * maxEntries]byte
 }
 
 func (s *server) answer(ask request) {
@@ -73,6 +79,7 @@ func (s *server) answer(ask request) {
 		s.readFile(s.data[:ask.Size], int64(s.position(0)))
 	case ask.Operation == readMemory && len(s.fds) == 2:
 		m := memoryReader{server: s, mem: s.fds[0], pagemap: s.fds[1]}
+		s.addresses, s.wanted, s.pages = s.addresses[:0], s.wanted[:0], s.pages[:0]
 		m.read(int(ask.Reads), int(ask.Size))
 	default:
 		s.put(0, 0, unix.EINVAL)
@@ -139,20 +146,22 @@ func (s *server) readFile(to []byte, offset int64) {
 type memoryReader struct {
 	*server
 	mem, pagemap int
-	pages        []uint64 // those that are asked for and in RAM, in order
-	hasNoPagemap bool     // the kernel or a container hides it: all pages are read
+	hasNoPagemap bool // the kernel or a container hides it: all pages are read
+	isGone       bool // the program whose memory it is has ended
 }
+
+// maxEntries is how many entries of the page map are read at once.
+const maxEntries = 2048
 
 var pageSize = uint64(os.Getpagesize())
 
 // read reads size bytes at each address. Where addresses follow each other, and their memory is in
 // RAM, it reads them at once.
 func (m *memoryReader) read(reads, size int) {
-	addresses := make([]uint64, reads)
-	for i := range addresses {
-		addresses[i] = m.position(i)
+	for i := range reads {
+		m.addresses = append(m.addresses, m.position(i))
 	}
-
+	addresses := m.addresses
 	m.findPages(addresses, uint64(size))
 
 	for i := 0; i < reads; {
@@ -170,13 +179,16 @@ func (m *memoryReader) read(reads, size int) {
 			m.put(i, got, nil)
 		}
 	}
+	if m.isGone {
+		m.put(0, 0, unix.ESRCH)
+	}
 }
 
 // findPages finds which pages of the ranges are in RAM and in the page table: then reading them waits
 // for nothing. Bit 63 of an entry says so, proc_pid_pagemap(5). Entries that lie close to each other
 // are read at once.
 func (m *memoryReader) findPages(addresses []uint64, size uint64) {
-	var wanted []uint64
+	wanted := m.wanted
 	for _, address := range addresses {
 		last := (address + size - 1) / pageSize
 		for page := address / pageSize; page <= last; page++ {
@@ -189,17 +201,17 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 	if !slices.IsSorted(wanted) {
 		slices.Sort(wanted)
 	}
+	m.wanted = wanted
 	wanted = slices.Compact(wanted)
 
-	const most = 2048 // entries: 16 KiB
-	entries := make([]byte, 8*most)
+	entries := m.entries[:]
 	if n, _ := unix.Pread(m.pagemap, entries[:8], 0); n <= 0 {
 		m.hasNoPagemap = true
 		return
 	}
 	for len(wanted) > 0 {
 		first, n := wanted[0], 1
-		for n < len(wanted) && wanted[n] < first+most && wanted[n]-wanted[n-1] <= 64 {
+		for n < len(wanted) && wanted[n] < first+maxEntries && wanted[n]-wanted[n-1] <= 64 {
 			n++
 		}
 		read, _ := unix.Pread(m.pagemap, entries[:8*(wanted[n-1]-first+1)], int64(first)*8)
@@ -213,12 +225,14 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 	}
 }
 
-// readAt reads all bytes of a range, or returns false.
+// readAt reads all bytes of a range, or returns false. The kernel reads nothing of an address space
+// that is no more, and there is no error.
 func (m *memoryReader) readAt(to []byte, address uint64) bool {
 	if !m.isResident(address, len(to)) {
 		return false
 	}
 	read, err := unix.Pread(m.mem, to, int64(address))
+	m.isGone = m.isGone || read == 0 && err == nil
 	return err == nil && read == len(to)
 }
 

@@ -61,6 +61,17 @@ type request struct {
 
 const requestBytes = 12
 
+func (r request) encode() []byte {
+	message := binary.NativeEndian.AppendUint32(make([]byte, 0, requestBytes), uint32(r.Operation))
+	message = binary.NativeEndian.AppendUint32(message, r.Reads)
+	return binary.NativeEndian.AppendUint32(message, r.Size)
+}
+
+func decodeRequest(message []byte) request {
+	word := binary.NativeEndian.Uint32
+	return request{operation(word(message)), word(message[4:]), word(message[8:])}
+}
+
 // A reader asks a child process to read. It starts the child when it first needs one.
 type reader struct {
 	timeout time.Duration
@@ -85,7 +96,8 @@ func CPUTime() time.Duration {
 
 // Memory reads memory of a process: mem and pagemap are its files in /proc. It reads size bytes at
 // each address, and only where all of them are in RAM: nothing is brought in for it, be it from
-// swap, from a file or from the kernel's zero page. A result is nil where that is not so.
+// swap, from a file or from the kernel's zero page. A result is nil where that is not so. The error
+// is os.ErrNotExist if the program has ended whose memory the files are of.
 func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, error) {
 	contents := make([][]byte, len(addresses))
 	buffer := make([]byte, len(addresses)*size)
@@ -108,7 +120,7 @@ func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, erro
 }
 
 // Pages reads whole pages as Memory does, one after the other into a buffer of at most MaxBytes. It
-// returns which pages were in RAM; the bytes of the others are zero.
+// returns which pages were in RAM; the bytes of the others are zero. Errors are as of Memory.
 func Pages(mem, pagemap *os.File, addresses []uint64, buffer []byte) (present []bool, err error) {
 	results, err := child.readMemory(mem, pagemap, addresses, int(pageSize), buffer)
 	if err != nil {
@@ -143,6 +155,9 @@ func (r *reader) readMemory(
 	ask := request{Operation: readMemory, Reads: uint32(len(addresses)), Size: uint32(size)}
 	if _, err := r.ask(ask, mem, pagemap); err != nil {
 		return nil, err
+	}
+	if len(addresses) > 0 && r.result(0) == -int64(unix.ESRCH) {
+		return nil, os.ErrNotExist
 	}
 	copy(to, r.data()[:len(addresses)*size])
 	results = make([]int64, len(addresses))
@@ -225,8 +240,7 @@ func (r *reader) ask(ask request, files ...*os.File) (fd int, err error) {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	message, _ := binary.Append(nil, binary.NativeEndian, ask)
-	if err := unix.Sendmsg(r.socket, message, rights, nil, 0); err != nil {
+	if err := unix.Sendmsg(r.socket, ask.encode(), rights, nil, 0); err != nil {
 		r.giveUp()
 		return -1, fmt.Errorf("ask the reading process: %w", err)
 	}

@@ -9,8 +9,12 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 )
 
-// BatchEntries is the number of map entries that one system call reads.
-const BatchEntries = 4096
+const (
+	// BatchEntries is the number of map entries that one system call reads.
+	BatchEntries = 4096
+	// firstEntries is the number that the first one reads: most maps are nearly empty.
+	firstEntries = 128
+)
 
 // ReadMap calls each for every entry of a hash map, in batches. Entries that the kernel adds or
 // deletes meanwhile may be missed.
@@ -28,7 +32,7 @@ func readBatches[K, V any](
 	read func(cursor *ebpf.MapBatchCursor, keys, values any, o *ebpf.BatchOptions) (int, error),
 	each func(*K, *V),
 ) error {
-	keys, values := make([]K, BatchEntries), make([]V, BatchEntries)
+	keys, values := make([]K, firstEntries), make([]V, firstEntries)
 	var cursor ebpf.MapBatchCursor
 
 	for {
@@ -42,6 +46,9 @@ func readBatches[K, V any](
 		}
 		if err != nil {
 			return err
+		}
+		if len(keys) < BatchEntries {
+			keys, values = make([]K, BatchEntries), make([]V, BatchEntries)
 		}
 	}
 }

@@ -25,7 +25,7 @@ type Meter struct {
 	busy    func() bool          // unwind tables are being made
 	live    func() float64       // how full the live map is
 	steps   func() []controller.Step
-	ownCPU  func() time.Duration // CPU time of allocscope's own processes
+	ownCPU  func() time.Duration // CPU time of allocscope's own processes, but to read objects
 
 	counted controller.Reading // by the counters before the meter was made
 	sum     controller.Reading // of the counts read by process, and of Own and Busiest
@@ -92,7 +92,8 @@ func (m *Meter) Count() (controller.Reading, error) {
 	}
 	m.sum.Busiest += busiest
 	now.Traced, now.Faults = m.sum.Traced, m.sum.Faults
-	now.Own, now.Steps, now.Busiest = m.sum.Own, m.sum.Steps, m.sum.Busiest
+	now.Own, now.Start = m.sum.Own, m.sum.Start
+	now.Steps, now.Busiest = m.sum.Steps, m.sum.Busiest
 	now.LiveShare = m.live()
 	return now, nil
 }
@@ -111,13 +112,18 @@ func (m *Meter) readTargets() {
 	m.Targets = targets
 }
 
-// readOwn adds the CPU time of allocscope since the last reading, but not the CPU time of its
-// start, until the unwind tables have been made.
+// startPeriod is the least time that a start takes: libraries are read, and the first stacks named.
+const startPeriod = 5 * time.Second
+
+// readOwn adds the CPU time of allocscope since the last reading. It counts for the start until the
+// unwind tables have been made.
 func (m *Meter) readOwn() {
 	now := m.ownCPU()
-	m.started = m.started || !m.busy()
+	m.started = m.started || m.elapsed() >= startPeriod && !m.busy()
 	if m.started {
 		m.sum.Own += now - m.own
+	} else {
+		m.sum.Start = now
 	}
 	m.own = now
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -22,11 +21,13 @@ func TestMeter(t *testing.T) {
 
 	used := map[any]overhead.Usage{}
 	var reading sync.Mutex
+	var elapsed, own time.Duration
+	isBusy := true
 	m := overhead.NewMeter(
-		k, &reading, func() time.Duration { return 0 },
+		k, &reading, func() time.Duration { return elapsed },
 		func() map[any]overhead.Usage { return used },
-		func() bool { return false }, func() float64 { return 0 }, func() []controller.Step { return nil },
-		process.OwnCPUTime,
+		func() bool { return isBusy }, func() float64 { return 0 }, func() []controller.Step { return nil },
+		func() time.Duration { return own },
 	)
 	for _, step := range []struct {
 		name   string
@@ -43,6 +44,25 @@ func TestMeter(t *testing.T) {
 		if got.Traced != step.traced || len(m.Targets) != len(step.used) {
 			t.Errorf("%s: %v traced, %d targets, want %v and %d",
 				step.name, got.Traced, len(m.Targets), step.traced, len(step.used))
+		}
+	}
+
+	for _, step := range []struct {
+		name                   string
+		at                     time.Duration
+		busy                   bool
+		own, start, afterStart time.Duration
+	}{
+		{"tables are made", 9 * time.Second, true, 7, 7, 0},
+		{"early", time.Second, false, 8, 8, 0},
+		{"started", 10 * time.Second, false, 10, 8, 2},
+		{"tables of a new library", 11 * time.Second, true, 15, 8, 7},
+	} {
+		elapsed, isBusy, own = step.at, step.busy, step.own
+		got := tracertest.Must(m.Read())(t)
+		if got.Start != step.start || got.Own != step.afterStart {
+			t.Errorf("%s: %v for the start, %v after it; want %v and %v",
+				step.name, got.Start, got.Own, step.start, step.afterStart)
 		}
 	}
 }

@@ -25,9 +25,9 @@ type Overhead struct {
 	// Traced is the CPU time of the traced processes since counting began, without the probes.
 	// InProbes is the CPU time of the probes, by their calibrated costs, and Busiest the part of it
 	// in the thread in which they took most. Own is the CPU time of allocscope since it has started
-	// up.
-	Traced, InProbes, Busiest, Own time.Duration
-	Mode                           growth.HeapMode
+	// up, and Start the time until then. Neither has the reading of objects.
+	Traced, InProbes, Busiest, Own, Start time.Duration
+	Mode                                  growth.HeapMode
 	// Interval is the sampling interval in force, in bytes.
 	Interval uint64
 	// Bursts is the number of bursts, and Open how long probes were open in all modes.

@@ -199,6 +199,7 @@ func (r *Runner) Overhead() Overhead {
 		InProbes:    totals.InProbes,
 		Busiest:     totals.Busiest,
 		Own:         r.last.Own,
+		Start:       r.last.Start,
 		Mode:        mode,
 		Interval:    interval,
 		Bursts:      totals.Bursts,

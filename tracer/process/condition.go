@@ -2,7 +2,6 @@ package process
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -33,7 +32,7 @@ func (p *Process) Condition() growth.Condition {
 
 // freezers are our mounts of the hierarchies that can freeze processes.
 var freezers = sync.OnceValue(func() []hierarchy {
-	raw, _ := os.ReadFile("/proc/self/mountinfo") // without it there are none
+	raw, _ := ReadFile("/proc/self/mountinfo") // without it there are none
 	return parseMounts(raw, "freezer")
 })
 
@@ -53,7 +52,7 @@ func isFrozen(mounts []hierarchy, membership []byte) bool {
 		if h.memoryFiles == memoryFilesV2 {
 			name, frozen = "cgroup.events", "frozen 1"
 		}
-		raw, err := os.ReadFile(filepath.Join(h.mountPoint, filepath.Join(path...), name))
+		raw, err := ReadFile(filepath.Join(h.mountPoint, filepath.Join(path...), name))
 		if err == nil && bytes.Contains(raw, []byte(frozen)) {
 			return true
 		}

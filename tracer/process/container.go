@@ -3,7 +3,6 @@ package process
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -115,11 +114,11 @@ type Owner struct {
 // ReadOwner returns the owner of a process. It does not need an answer of the process.
 func ReadOwner(pid int) (o Owner, err error) {
 	folder := filepath.Join("/proc", strconv.Itoa(pid))
-	status, err := os.ReadFile(filepath.Join(folder, "status"))
+	status, err := ReadFile(filepath.Join(folder, "status"))
 	if err != nil {
 		return o, fmt.Errorf("read status: %w", err)
 	}
-	membership, err := os.ReadFile(filepath.Join(folder, "cgroup"))
+	membership, err := ReadFile(filepath.Join(folder, "cgroup"))
 	if err != nil {
 		return o, fmt.Errorf("read cgroup: %w", err)
 	}

@@ -229,7 +229,7 @@ func (s Stat) withLiving(raw []byte) Stat {
 // another process.
 func ReadStat(pid int) (Stat, error) {
 	read := func(tid int) ([]byte, error) {
-		return os.ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "stat"))
+		return ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "stat"))
 	}
 	raw, err := read(pid)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s Stat) Age() time.Duration {
 // BootID returns the random number that the kernel draws at each boot
 // (https://docs.kernel.org/admin-guide/sysctl/kernel.html#random).
 func BootID() (string, error) {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	raw, err := ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("read the boot ID: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -27,14 +28,51 @@ func pathIn(dir *os.File, name string) string {
 
 // open opens a file of the process's /proc directory.
 func (f *procFiles) open(name string) (*os.File, error) {
-	file, err := os.Open(f.path(name))
+	path := f.path(name)
+	fd, err := openFile(path)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return nil, os.ErrNotExist
 	case err != nil:
-		return nil, errors.Unwrap(err)
+		return nil, err
 	}
-	return file, nil
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// openFile opens a file of /proc or of a cgroup for reading. os.Open would also try to wait for the
+// file, which takes six more system calls.
+func openFile(path string) (fd int, err error) {
+	for {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != unix.EINTR { //nolint:errorlint // system calls return it alone
+			return fd, err
+		}
+	}
+}
+
+// ReadFile is os.ReadFile for a small file of /proc or of a cgroup: see openFile.
+func ReadFile(path string) ([]byte, error) {
+	fd, err := openFile(path)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+
+	const usual = 2048 // bytes
+	raw := make([]byte, 0, usual)
+	for {
+		n, err := unix.Read(fd, raw[len(raw):cap(raw)])
+		switch {
+		case err == unix.EINTR: //nolint:errorlint // as above
+		case err != nil:
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return raw, nil
+		}
+		if raw = raw[:len(raw)+max(0, n)]; len(raw) == cap(raw) {
+			raw = slices.Grow(raw, cap(raw))
+		}
+	}
 }
 
 // read reads a file of the process's /proc directory. The error names the file, and wraps
@@ -47,7 +85,7 @@ func (f *procFiles) readMain(name string) ([]byte, error) {
 }
 
 func readEntry(path, name string) ([]byte, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := ReadFile(path)
 	if errors.Is(err, unix.ESRCH) {
 		err = os.ErrNotExist
 	}

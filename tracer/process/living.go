@@ -76,7 +76,7 @@ func (l *livingThread) follow(pid, tid int) bool {
 	}
 	defer thread.Close()
 
-	raw, err := os.ReadFile(pathIn(thread, "status"))
+	raw, err := ReadFile(pathIn(thread, "status"))
 	if err != nil || parseStatus(raw).TGID != pid || !hasMemory(pathIn(thread, "")) {
 		return false // the TID may be of another process by now
 	}
@@ -118,7 +118,7 @@ func (l *livingThread) closeFolders() error {
 // hasMemory reports whether a thread has an address space, by its folder in /proc: its size comes
 // first in statm. A thread that has ended, and a kernel thread, have none.
 func hasMemory(folder string) bool {
-	raw, err := os.ReadFile(filepath.Join(folder, "statm"))
+	raw, err := ReadFile(filepath.Join(folder, "statm"))
 	return err == nil && len(raw) > 0 && !bytes.HasPrefix(raw, []byte("0 "))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
@@ -136,18 +137,39 @@ func (s addressSpace) peek(addresses []uint64, size int) ([][]byte, error) {
 	if err := s.process.Stalled(); err != nil {
 		return nil, err
 	}
-	memory, err := s.process.open("mem")
+
+	kept := &s.process.memory
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if kept.memory != nil {
+		contents, err := kept.memory.peek(addresses, size)
+		if !errors.Is(err, os.ErrNotExist) {
+			return contents, err
+		}
+		_ = kept.close() // the process executes another program now, or has exited
+	}
+
+	memory, err := s.process.OpenMemory()
 	if err != nil {
 		return nil, err
 	}
-	defer memory.Close()
-	pagemap, err := s.process.open("pagemap")
-	if err != nil {
-		return nil, err
+	kept.memory = memory
+	return memory.peek(addresses, size)
+}
+
+// keptMemory is the memory of the program that a process executed when it was last read.
+type keptMemory struct {
+	mu     sync.Mutex // held while it is read
+	memory *Memory    // nil: it was not read yet
+}
+
+// close closes the files. The caller holds k.mu.
+func (k *keptMemory) close() (err error) {
+	if k.memory != nil {
+		err = k.memory.Close()
+		k.memory = nil
 	}
-	defer pagemap.Close()
-	contents, err := hostile.Memory(memory, pagemap, addresses, size)
-	return contents, s.process.noteStall(err)
+	return err
 }
 
 // A Memory reads the memory of the program that a process executed when it was opened, many times.
@@ -181,6 +203,10 @@ func (m *Memory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	if err := m.check(); err != nil {
 		return nil, err
 	}
+	return m.peek(addresses, size)
+}
+
+func (m *Memory) peek(addresses []uint64, size int) ([][]byte, error) {
 	contents, err := hostile.Memory(m.mem, m.pagemap, addresses, size)
 	return contents, m.process.noteStall(err)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -284,4 +285,33 @@ func sharedPages(t testing.TB, pid int, start uint64, pages int) (shared int) {
 		}
 	}
 	return shared
+}
+
+// TestPeekExecuted reads a process before and after it executes another program: the files that were
+// open for the first one show no memory any more.
+func TestPeekExecuted(t *testing.T) {
+	target := tracertest.StartCommand(t, exec.Command("sh", "-c", "echo ready; read line; exec cat"))
+	target.Await("ready")
+	p := open(t, target.PID())
+	mustPeekELF(t, p)
+
+	target.Say("go")
+	target.Say("executed")
+	target.Await("executed")
+	mustPeekELF(t, p)
+}
+
+// mustPeekELF reads the begin of the program's file in memory.
+func mustPeekELF(t *testing.T, p *Process) {
+	t.Helper()
+	program := must(os.Readlink(p.path("exe")))
+	for _, m := range must(p.Maps()) {
+		if m.Path == program && m.Offset == 0 {
+			if got := must(p.Peek([]uint64{m.Start}, 4)); string(got[0]) != "\x7fELF" {
+				t.Errorf("%q at the begin of %s", got[0], program)
+			}
+			return
+		}
+	}
+	t.Errorf("%s is not mapped", program)
 }

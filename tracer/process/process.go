@@ -37,6 +37,7 @@ type Process struct {
 	Executable string
 
 	devices knownDevices
+	memory  keptMemory
 
 	heldMu sync.Mutex
 	held   []*hostile.File // by Hold
@@ -172,6 +173,9 @@ func (p *Process) Refresh() error {
 func (p *Process) Close() error {
 	errs := []error{p.closePidfd()}
 	errs = append(errs, p.closeFolders())
+	p.memory.mu.Lock()
+	errs = append(errs, p.memory.close())
+	p.memory.mu.Unlock()
 
 	p.heldMu.Lock()
 	defer p.heldMu.Unlock()

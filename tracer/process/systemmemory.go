@@ -29,7 +29,7 @@ type SystemMemoryReader struct {
 func NewSystemMemoryReader() *SystemMemoryReader { return newSystemMemoryReader("/") }
 
 func newSystemMemoryReader(root string) *SystemMemoryReader {
-	raw, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo")) // without it there are none
+	raw, _ := ReadFile(filepath.Join(root, "proc/self/mountinfo")) // without it there are none
 	return &SystemMemoryReader{
 		root: root, hierarchies: parseMounts(raw, memoryController),
 		inside: insideView{openFile: hostile.Open},
@@ -156,7 +156,7 @@ func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
 		Shared: Unknown, Kernel: Unknown,
 	}
 
-	if raw, err := os.ReadFile(filepath.Join(r.root, "proc/meminfo")); err == nil {
+	if raw, err := ReadFile(filepath.Join(r.root, "proc/meminfo")); err == nil {
 		fields := parseFields(raw)
 		memory.Available = kibibytes(fields, "MemAvailable")
 		memory.SwapFree = kibibytes(fields, "SwapFree")
@@ -321,7 +321,7 @@ func (r *SystemMemoryReader) tightestCgroup(membership []byte) *cgroupMemory {
 		for n := len(path); n >= 0; n-- {
 			folder := filepath.Join(r.root, h.mountPoint, filepath.Join(path[:n]...))
 			tightest = tightest.nearest(h.read(func(name string) []byte {
-				raw, err := os.ReadFile(filepath.Join(folder, name))
+				raw, err := ReadFile(filepath.Join(folder, name))
 				if err != nil {
 					return nil
 				}

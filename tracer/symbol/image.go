@@ -56,7 +56,7 @@ func (s symbolSection) size() uint64 { return s.symbols.size }
 // newImage reads the headers of an ELF file of size bytes. Damaged sections and
 // notes are not an error: the program headers serve without them.
 func newImage(r io.ReaderAt, size int64) (*image, error) {
-	m := &image{r: r, size: uint64(max(size, 0))}
+	m := &image{r: &blockReader{r: r}, size: uint64(max(size, 0))}
 	header, err := m.header()
 	if err != nil {
 		return nil, fmt.Errorf("read ELF header: %w", err)

@@ -133,7 +133,7 @@ func userOf(pid int) (uint32, error) {
 
 // nameOf returns the short name of a process, printable.
 func nameOf(pid int) string {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+	raw, err := process.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
 	if err != nil {
 		return "?"
 	}

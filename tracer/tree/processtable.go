@@ -47,7 +47,7 @@ func ReadProcessTable() (ProcessTable, error) {
 // readResident returns resident memory, and the shared part of it, of the statm of a thread, in
 // bytes. The kernel reads it from counters, without walking page tables.
 func readResident(tid int) (resident, shared int64, ok bool) {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "statm"))
+	raw, err := process.ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "statm"))
 	if err != nil {
 		return 0, 0, false
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	pageSize     = 4096    // bytes that are read at once: a page has one protection
+	pageSize     = 4096    // bytes of which all can be read or none: a page has one protection
+	pagesAtOnce  = 16      // are read by one call
 	maxPagesKept = 1 << 12 // 16 MiB
 	maxPagesRead = 1 << 16 // for one question: 256 MiB
 	maxReads     = 1 << 23 // for one question, most of them of pages that are kept
@@ -62,12 +63,47 @@ func (v *view) page(address uint64) []byte {
 		clear(v.pages)
 	}
 
+	v.readAround(address)
+	if page, known = v.pages[address]; known {
+		return page
+	}
 	page = make([]byte, pageSize)
 	if v.memory.ReadMemory(address, page) != nil {
 		page = nil
 	}
 	v.pages[address] = page
 	return page
+}
+
+// A peeker reads memory that is in RAM, at many addresses by one call, as process.Process does.
+type peeker interface {
+	Peek(addresses []uint64, size int) ([][]byte, error)
+}
+
+// readAround keeps the pages around an address that are in RAM: a call costs more than the bytes.
+func (v *view) readAround(address uint64) {
+	memory, ok := v.memory.(peeker)
+	if !ok {
+		return
+	}
+
+	var addresses []uint64
+	first := address &^ (pagesAtOnce*pageSize - 1)
+	for i := range uint64(pagesAtOnce) {
+		if _, known := v.pages[first+i*pageSize]; !known {
+			addresses = append(addresses, first+i*pageSize)
+		}
+	}
+
+	contents, err := memory.Peek(addresses, pageSize)
+	if err != nil {
+		return
+	}
+	for i, content := range contents {
+		if content != nil {
+			v.pages[addresses[i]] = content
+		}
+	}
 }
 
 // bytes reads size bytes; nil if not all of them can be read.

@@ -45,8 +45,9 @@ type Reading struct {
 	Busiest time.Duration
 	// Traced is the CPU time of the traced processes, user and system, including the probes.
 	Traced time.Duration
-	// Own is the CPU time of allocscope itself.
-	Own time.Duration
+	// Own is the CPU time of allocscope itself since it has started up, and Start the time until
+	// then. Neither has the reading of objects.
+	Own, Start time.Duration
 	// LiveShare is how full the live map is, in [0, 1].
 	LiveShare float64
 	// Steps is the number of steps of training.

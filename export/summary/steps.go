@@ -337,7 +337,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	isOfObjects := main != nil &&
 		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
 	if main == nil || isOfObjects {
-		if k := s.MainKeeper(); k != nil && !isRecompiled {
+		if k := s.MainKeeper(); k != nil && !isRecompiled && !k.isUnnamed() {
 			return Step{Code: s.keeperStep(k)}, true
 		}
 	}
@@ -365,6 +365,12 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		return Step{Code: code}, true
 	}
 	return Step{Code: StepCause, Cause: main.Cause}, true
+}
+
+// isUnnamed reports whether a static variable without a symbol keeps the memory: there is nothing to
+// look up.
+func (k *Keeper) isUnnamed() bool {
+	return len(k.Paths) > 0 && k.Paths[0].Root.Kind == keeper.RootStatic && k.Paths[0].Root.Name == ""
 }
 
 // keeperStep is what to do about the memory that a keeper holds.

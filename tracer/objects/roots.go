@@ -117,7 +117,7 @@ func (r *roots) staticRoot(at uint64) *keeper.Root {
 		}
 	}
 
-	// CPython's own variables lead to nearly all objects, and their names say nothing.
+	// An interpreter's own variables lead to nearly all objects, and their names say nothing.
 	if r.statics.IsInterpreter(at) {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
@@ -111,7 +112,8 @@ func readHeader(p *process.Process, m process.Mapping) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, isInterpreter := file.Export("_PyRuntime")
+	_, isPython := file.Export("_PyRuntime")
+	isInterpreter := isPython || growth.RuntimeOf(m.Path) != ""
 	return &header{file, isInterpreter, runtimeOf(m, file)}, nil
 }
 
@@ -180,8 +182,8 @@ func (s *Statics) find(address uint64) (variables, bool) {
 	return s.variables[i], true
 }
 
-// IsInterpreter reports whether an address is in a variable of the file of CPython: of the
-// program or of libpython. Most of them are the interpreter's own state.
+// IsInterpreter reports whether an address is in a variable of the file of an interpreter or a
+// runtime, such as python3, libpython or libruby. Most of them are its own state.
 func (s *Statics) IsInterpreter(address uint64) bool {
 	v, ok := s.find(address)
 	return ok && v.isInterpreter

@@ -76,8 +76,9 @@ type frameMatch struct {
 	any, leaf int
 	// name of the frame's own package, script or library; empty without one.
 	name string
-	// isAllocator: the frame is the allocator's, by AllocatorFunctions.
-	isAllocator bool
+	// isAllocator: the frame is the allocator's, by AllocatorFunctions. isWrapper: it is native code
+	// that does little but allocate for its caller.
+	isAllocator, isWrapper bool
 }
 
 const noRule = math.MaxInt
@@ -115,7 +116,9 @@ func (rs *Rules) find(s *growth.Stack) string {
 			break // the rest is inside the allocator, see WithoutAllocator
 		}
 		called = called || !f.isAllocator
-		if f.any <= first.any {
+		isForCaller := f.isWrapper && f.any == first.any && f.any != noRule &&
+			rs.rules[f.any].component == ownName
+		if f.any <= first.any && !isForCaller {
 			first = f // of frames that match one rule, the nearest to the leaf
 		}
 		if f.leaf != noRule && !rs.isLayer(f.leaf) {
@@ -167,6 +170,7 @@ func (rs *Rules) matchRules(rules []int, p place, function string) *frameMatch {
 	isNamed := found.any != noRule && rs.rules[found.any].has(whereFunction)
 	if p.where != whereFile && !isNamed {
 		found.isAllocator = growth.IsAllocatorFunction(function)
+		found.isWrapper = found.isAllocator || growth.IsAllocationWrapper(function)
 	}
 
 	return found

@@ -86,6 +86,8 @@ func TestRulesOf(t *testing.T) {
 		want   string
 	}{
 		{"and a library of C", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("parse", "/lib/libx.so"), stepLine}, "train.py"},
+		{"a module of a server", []growth.Frame{mallocFrame, growthtest.NativeFrame("zmalloc", "/usr/bin/redis-server"), growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/usr/bin/redis-server")}, "libx.so"},
+		{"a server's own memory", []growth.Frame{mallocFrame, growthtest.NativeFrame("zmalloc", "/usr/bin/redis-server"), growthtest.NativeFrame("main", "/usr/bin/redis-server")}, "redis-server"},
 		{"but not what numpy calls back", []growth.Frame{mallocFrame, growthtest.PythonFrame("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
 		{"no Python: the library", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/bin/x")}, "libx.so"},
 		{"code without a file is its caller's", []growth.Frame{mallocFrame, growthtest.PythonFrame("__init__", "<string>", 2), stepLine}, "train.py"},

@@ -343,7 +343,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	}
 	if main == nil {
 		isKnown := len(s.Suspects) > 0 &&
-			(s.Class != verdict.ClassGrowing || s.Suspects[0].isMost())
+			(s.Class != verdict.ClassGrowing || s.Suspects[0].isMost() || s.Suspects[0].isOfRuntime())
 		return Step{Code: StepCause, Cause: diagnosis.HeapLeak}, isKnown
 	}
 
@@ -365,6 +365,12 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		return Step{Code: code}, true
 	}
 	return Step{Code: StepCause, Cause: main.Cause}, true
+}
+
+// isOfRuntime reports whether a runtime allocates the memory: it shows itself what keeps its objects.
+func (c *Suspect) isOfRuntime() bool {
+	runtime, _ := c.Runtime()
+	return runtime != ""
 }
 
 // isUnnamed reports whether a static variable without a symbol keeps the memory: there is nothing to

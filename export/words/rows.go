@@ -164,6 +164,9 @@ func causesText(s *summary.Summary, main *summary.Diagnosis, room int) string {
 	var parts []string
 	for _, d := range s.Diagnoses {
 		isOther := d.Process == s.Process.PID && (main == nil || d.Cause != main.Cause)
+		if d.Cause == diagnosis.Undecided {
+			d.Share = undecidedShare(s)
+		}
 		if !isOther || d.Share < minCauseShare {
 			continue
 		}

@@ -515,12 +515,17 @@ func restText(s *summary.Summary) string {
 	return ""
 }
 
-// undecidedShare is the share of the growth without a cause.
+// undecidedShare is the share of the growth without a cause. What call sites explain beyond the main
+// cause is none of it.
 func undecidedShare(s *summary.Summary) float64 {
 	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided {
-			return d.Share
+		if d.Process != s.Process.PID || d.Cause != diagnosis.Undecided {
+			continue
 		}
+		if main := s.MainCause(); main != nil {
+			return max(0, d.Share-max(0, siteShare(s)-main.Share))
+		}
+		return d.Share
 	}
 	return 0
 }

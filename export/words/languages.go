@@ -34,11 +34,11 @@ var languages = map[growth.Runtime]language{
 	growth.RuntimeJava: {
 		"Java", "-XX:+PreserveFramePointer, then jcmd %d Compiler.perfmap",
 		"jcmd %d Compiler.perfmap again, once compiled", "the JVM's heap or metaspace",
-		"compare two class histograms, some minutes apart: jcmd %d GC.class_histogram",
+		"compare class histograms, minutes apart: jcmd %d GC.class_histogram",
 	},
 	growth.RuntimeDotnet: {
 		"C#", "DOTNET_PerfMapEnabled=1 in its environment shows them", "", ".NET's heap",
-		"compare two dumps of its heap, some minutes apart: dotnet-gcdump collect -p %d",
+		"compare two heap dumps, minutes apart: dotnet-gcdump collect -p %d",
 	},
 	growth.RuntimeErlang: {
 		"Erlang", "erl +JPperf true shows them", "", "",

@@ -87,6 +87,8 @@ func TestRulesOf(t *testing.T) {
 	}{
 		{"and a library of C", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("parse", "/lib/libx.so"), stepLine}, "train.py"},
 		{"a module of a server", []growth.Frame{mallocFrame, growthtest.NativeFrame("zmalloc", "/usr/bin/redis-server"), growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/usr/bin/redis-server")}, "libx.so"},
+		{"a module of a server without symbols", []growth.Frame{mallocFrame, growthtest.NativeFrame("postgres+0x5c7860", "/usr/bin/postgres"), growthtest.NativeFrame("palloc", "/usr/bin/postgres"), growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/usr/bin/postgres")}, "libx.so"},
+		{"a library without symbols", []growth.Frame{mallocFrame, growthtest.NativeFrame("libx.so+0x60", "/opt/libx.so"), growthtest.NativeFrame("main", "/usr/bin/postgres")}, "libx.so"},
 		{"a server's own memory", []growth.Frame{mallocFrame, growthtest.NativeFrame("zmalloc", "/usr/bin/redis-server"), growthtest.NativeFrame("main", "/usr/bin/redis-server")}, "redis-server"},
 		{"but not what numpy calls back", []growth.Frame{mallocFrame, growthtest.PythonFrame("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
 		{"no Python: the library", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/bin/x")}, "libx.so"},

@@ -367,7 +367,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	return Step{Code: StepCause, Cause: main.Cause}, true
 }
 
-// isOfRuntime reports whether a runtime allocates the memory: it shows itself what keeps its objects.
+// isOfRuntime reports whether a runtime allocates the memory: its tools show the objects.
 func (c *Suspect) isOfRuntime() bool {
 	runtime, _ := c.Runtime()
 	return runtime != ""

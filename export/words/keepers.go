@@ -187,6 +187,7 @@ func isOfGrowth(s *summary.Summary, main *summary.Diagnosis, typeName string) bo
 			return true
 		}
 	}
+
 	isOfPackage := func(frame string) bool {
 		return strings.Contains(frame, "/"+module+"/") || strings.Contains(frame, "/"+module+".")
 	}

@@ -69,6 +69,7 @@ func heapText(r growth.Runtime) string {
 func languageStep(r growth.Runtime, pid int) string {
 	text := cmp.Or(languages[r].step,
 		"find the table or cache of its "+languages[r].name+" code that grows")
+
 	return strings.ReplaceAll(text, "%d", strconv.Itoa(pid))
 }
 

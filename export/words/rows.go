@@ -77,7 +77,9 @@ func firstSite(s *summary.Summary, cause diagnosis.Cause) string {
 
 // touchingRuntime is the runtime whose code, or code that it generates, touches most of the memory
 // that grows by a cause, and its file; empty: it is no runtime.
-func touchingRuntime(s *summary.Summary, cause diagnosis.Cause) (runtime growth.Runtime, file string) {
+func touchingRuntime(
+	s *summary.Summary, cause diagnosis.Cause,
+) (runtime growth.Runtime, file string) {
 	var sum, own int64
 	for _, r := range rowsOf(s, cause) {
 		sum += r.DeltaBytes
@@ -89,6 +91,7 @@ func touchingRuntime(s *summary.Summary, cause diagnosis.Cause) (runtime growth.
 			own += r.DeltaBytes
 		}
 	}
+
 	if 2*own < sum {
 		return "", ""
 	}
@@ -167,6 +170,7 @@ func causesText(s *summary.Summary, main *summary.Diagnosis, room int) string {
 		if d.Cause == diagnosis.Undecided {
 			d.Share = undecidedShare(s)
 		}
+
 		if !isOther || d.Share < minCauseShare {
 			continue
 		}

@@ -21,7 +21,8 @@ func growingBy(cause diagnosis.Cause, share, undecided float64, frames ...string
 	if len(frames) > 0 {
 		all := 0.98
 		s.Suspects = []summary.Suspect{{
-			Component: fileOf(frames[0]), Function: frames[0], Path: frames, Share: &all, BytesPerMin: 1 << 20,
+			Component: fileOf(frames[0]), Function: frames[0], Path: frames, Share: &all,
+			BytesPerMin: 1 << 20,
 		}}
 	}
 	return s
@@ -73,7 +74,7 @@ func TestRuntimeHeap(t *testing.T) {
 	}
 }
 
-// TestExplainedBeyond: what call sites explain has a cause.
+// TestExplainedBeyond: growth that call sites explain has a cause.
 func TestExplainedBeyond(t *testing.T) {
 	for _, c := range []struct {
 		undecided float64
@@ -113,8 +114,8 @@ func TestKeeperHint(t *testing.T) {
 // TestTitleOfService: the title of a process is no path.
 func TestTitleOfService(t *testing.T) {
 	for argument, want := range map[string]string{
-		"nginx: master process /usr/sbin/nginx -c /etc/nginx.conf": "nginx: master process /usr/sbin/nginx",
-		"/opt/My App/bin/server":                                   "server",
+		"nginx: master process /usr/sbin/nginx": "nginx: master process /usr/sbin/nginx",
+		"/opt/My App/bin/server":                "server",
 	} {
 		got := commandText(summary.Process{Arguments: []string{argument}})
 		if !strings.HasPrefix(got, want) {

@@ -137,6 +137,7 @@ func olderText(s *summary.Summary, text string) string {
 	if runtime, file := touchingRuntime(s, diagnosis.OlderMemory); runtime != "" {
 		return heapText(runtime) + " (" + file + "), touched for the first time"
 	}
+
 	if site := firstSite(s, diagnosis.OlderMemory); site != "" {
 		text += " by " + byFunction(site)
 	}
@@ -515,13 +516,14 @@ func restText(s *summary.Summary) string {
 	return ""
 }
 
-// undecidedShare is the share of the growth without a cause. What call sites explain beyond the main
-// cause is none of it.
+// undecidedShare is the share of the growth without a cause. Growth that call sites explain beyond
+// the main cause is none of it.
 func undecidedShare(s *summary.Summary) float64 {
 	for _, d := range s.Diagnoses {
 		if d.Process != s.Process.PID || d.Cause != diagnosis.Undecided {
 			continue
 		}
+
 		if main := s.MainCause(); main != nil {
 			return max(0, d.Share-max(0, siteShare(s)-main.Share))
 		}

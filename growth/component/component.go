@@ -115,6 +115,7 @@ func (rs *Rules) find(s *growth.Stack) string {
 		if f.isAllocator && called {
 			break // the rest is inside the allocator, see WithoutAllocator
 		}
+
 		called = called || !f.isAllocator
 		inWrapper = f.isWrapper || inWrapper && f.isUnnamed
 		isForCaller := inWrapper && f.any == first.any && f.any != noRule &&
@@ -122,6 +123,7 @@ func (rs *Rules) find(s *growth.Stack) string {
 		if f.any <= first.any && !isForCaller {
 			first = f // of frames that match one rule, the nearest to the leaf
 		}
+
 		if f.leaf != noRule && !rs.isLayer(f.leaf) {
 			site = f
 		}

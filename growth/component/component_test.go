@@ -86,10 +86,6 @@ func TestRulesOf(t *testing.T) {
 		want   string
 	}{
 		{"and a library of C", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("parse", "/lib/libx.so"), stepLine}, "train.py"},
-		{"a module of a server", []growth.Frame{mallocFrame, growthtest.NativeFrame("zmalloc", "/usr/bin/redis-server"), growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/usr/bin/redis-server")}, "libx.so"},
-		{"a module of a server without symbols", []growth.Frame{mallocFrame, growthtest.NativeFrame("postgres+0x5c7860", "/usr/bin/postgres"), growthtest.NativeFrame("palloc", "/usr/bin/postgres"), growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/usr/bin/postgres")}, "libx.so"},
-		{"a library without symbols", []growth.Frame{mallocFrame, growthtest.NativeFrame("libx.so+0x60", "/opt/libx.so"), growthtest.NativeFrame("main", "/usr/bin/postgres")}, "libx.so"},
-		{"a server's own memory", []growth.Frame{mallocFrame, growthtest.NativeFrame("zmalloc", "/usr/bin/redis-server"), growthtest.NativeFrame("main", "/usr/bin/redis-server")}, "redis-server"},
 		{"but not what numpy calls back", []growth.Frame{mallocFrame, growthtest.PythonFrame("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
 		{"no Python: the library", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/bin/x")}, "libx.so"},
 		{"code without a file is its caller's", []growth.Frame{mallocFrame, growthtest.PythonFrame("__init__", "<string>", 2), stepLine}, "train.py"},
@@ -107,6 +103,31 @@ func TestRulesOf(t *testing.T) {
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames, Truncated: "for a test"}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestRulesOfServers: an allocation wrapper of a server leaves the memory to its caller.
+func TestRulesOfServers(t *testing.T) {
+	in := growthtest.NativeFrame
+	const server, library = "/usr/bin/postgres", "/opt/libx.so"
+	grow, main := in("grow", library), in("main", server)
+	for name, c := range map[string]struct {
+		frames []growth.Frame
+		want   string
+	}{
+		"a module": {[]growth.Frame{mallocFrame, in("zmalloc", server), grow, main}, "libx.so"},
+		"no symbols": {
+			[]growth.Frame{mallocFrame, in("postgres+0x5c7860", server), in("palloc", server), grow, main},
+			"libx.so",
+		},
+		"a library without symbols": {
+			[]growth.Frame{mallocFrame, in("libx.so+0x60", library), main}, "libx.so",
+		},
+		"its own": {[]growth.Frame{mallocFrame, in("zmalloc", server), main}, "postgres"},
+	} {
+		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

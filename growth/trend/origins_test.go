@@ -58,37 +58,47 @@ func TestOrigins(t *testing.T) {
 		"a function is compiled again": {
 			growth.KindHeap,
 			[]growth.Frame{malloc, buffer, generated("[anonymous]+0x7f01"), entry},
-			[]growth.Frame{malloc, buffer, generated("[anonymous]+0x7f92")}, true,
+			[]growth.Frame{malloc, buffer, generated("[anonymous]+0x7f92")},
+			true,
 		},
 		"and has a name": {
 			growth.KindHeap,
 			[]growth.Frame{malloc, buffer, generated("remember"), entry},
-			[]growth.Frame{malloc, buffer, generated("remember")}, true,
+			[]growth.Frame{malloc, buffer, generated("remember")},
+			true,
 		},
 		"two functions with names": {
 			growth.KindHeap,
 			[]growth.Frame{malloc, buffer, generated("remember")},
-			[]growth.Frame{malloc, buffer, generated("forget")}, false,
+			[]growth.Frame{malloc, buffer, generated("forget")},
+			false,
 		},
 		"two call sites of one runtime": {
 			growth.KindHeap,
 			[]growth.Frame{malloc, buffer, generated("[anonymous]+0x7f01")},
-			[]growth.Frame{malloc, growthtest.NativeFrame("node::Open", "/usr/bin/node"), generated("[anonymous]+0x7f02")},
+			[]growth.Frame{
+				malloc, growthtest.NativeFrame("node::Open", "/usr/bin/node"),
+				generated("[anonymous]+0x7f02"),
+			},
 			false,
 		},
 		"a runtime maps its heap": {
 			growth.KindMmap,
 			[]growth.Frame{mmap, growthtest.NativeFrame("v8::Allocate", "/usr/bin/node"), entry},
-			[]growth.Frame{mmap, growthtest.NativeFrame("v8::Collect", "/usr/bin/node")}, true,
+			[]growth.Frame{mmap, growthtest.NativeFrame("v8::Collect", "/usr/bin/node")},
+			true,
 		},
 		"a program maps memory": {
 			growth.KindMmap,
 			[]growth.Frame{mmap, growthtest.NativeFrame("load", "/srv/app")},
-			[]growth.Frame{mmap, growthtest.NativeFrame("store", "/srv/app")}, false,
+			[]growth.Frame{mmap, growthtest.NativeFrame("store", "/srv/app")},
+			false,
 		},
 		"native code without generated code": {
 			growth.KindHeap,
-			[]growth.Frame{malloc, buffer, entry}, []growth.Frame{malloc, buffer}, false,
+			[]growth.Frame{malloc, buffer, entry},
+			[]growth.Frame{malloc, buffer},
+			false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

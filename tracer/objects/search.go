@@ -116,7 +116,7 @@ func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
 		if l := &results[i].Sweep; l.AreMany() {
 			sweeps = append(sweeps, l)
 		} else if l.Premise == keeper.PremiseHolds { // else the search knows that it fails
-			*l = keeper.Sweep{}
+			*l = keeper.Sweep{Runtime: l.Runtime}
 		}
 	}
 	if len(sweeps) == 0 {
@@ -409,7 +409,9 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	}
 
 	if e.from == nil && e.root == nil {
-		n.foreign++
+		if !s.heap.memory.isOwn(n.block, at) {
+			n.foreign++
+		}
 		return
 	}
 	if n.countAlike(e) >= maxAlike || e.from != nil && !s.nodes.keep(e.from) {

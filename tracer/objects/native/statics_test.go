@@ -170,25 +170,6 @@ func TestStatics(t *testing.T) {
 		}
 	})
 
-	t.Run("program of a runtime", func(t *testing.T) {
-		content, err := os.ReadFile(tracertest.Build(t, "statics.c"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(t.TempDir(), "ruby3.1")
-		if err := os.WriteFile(path, content, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		target := tracertest.Start(t, path)
-		lines := target.Await("ready")
-		s := openStatics(t, target.PID())
-		for _, line := range lines {
-			if v := parseVariable(t, line); v.file == path && !s.IsInterpreter(v.address) {
-				t.Errorf("%s is not the runtime's own", v.name)
-			}
-		}
-	})
-
 	t.Run("deleted file", func(t *testing.T) {
 		content, err := os.ReadFile(tracertest.Build(t, "statics.c"))
 		if err != nil {

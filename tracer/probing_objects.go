@@ -39,7 +39,11 @@ func (p *probing) checkObjects(tgid uint32, objects []heap.Object) {
 		return
 	}
 
-	checked, err := p.allocatorOf(t).CheckObjects(t.process, objects)
+	maps, err := t.process.Maps()
+	if err != nil {
+		return
+	}
+	checked, err := p.allocatorOf(t, maps).CheckObjects(t.process, maps, objects)
 	if err != nil || t.check() != nil {
 		return
 	}
@@ -53,17 +57,14 @@ func (p *probing) checkObjects(tgid uint32, objects []heap.Object) {
 	}
 }
 
-// allocatorOf finds the allocator of a target, once.
-func (p *probing) allocatorOf(t *target) liveness.ProcessAllocator {
+// allocatorOf finds the allocator of a target, once for each set of libraries.
+func (p *probing) allocatorOf(t *target, maps []process.Mapping) liveness.ProcessAllocator {
 	pid := uint32(t.process.PID)
 	p.mu.Lock()
-	known, ok := p.tracker.Allocators[pid]
+	found := p.tracker.Allocators[pid]
 	p.mu.Unlock()
-	if ok {
-		return known
-	}
 
-	found := liveness.AllocatorOf(t.process)
+	found = found.Renewed(t.process, maps)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 

@@ -157,7 +157,7 @@ func (s *scanner) addTarget(
 		rows.HeapComplete = false
 	}
 	rows.FromStart = t.fromStart
-	allocator := s.probing.allocatorOf(t)
+	allocator := s.probing.allocatorOf(t, maps)
 	walk := t.pages.WalkHeaps(scan, allocator, snapshot.Elapsed)
 	_, isKnown := claim.May(claim.LiveObjects, t.process.PID, snapshot.Losses)
 	rows.Older, rows.SizeClass = t.pages.Older(known.Objects, isKnown), allocator.Rounding()

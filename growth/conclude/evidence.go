@@ -329,6 +329,11 @@ func (k *known) explained() (share float64, stacks map[uint64]bool) {
 			stacks[id] = true
 		}
 	}
+
+	// Where most of the growth has a cause, WHO has its share: call sites are no more.
+	if undecided := k.cause(diagnosis.Undecided); undecided < minSites {
+		share = min(share, 1-undecided)
+	}
 	return min(1, share), stacks
 }
 
@@ -379,8 +384,10 @@ func pageCache(k *known) (Fact, bool) {
 	return Fact{Code: FactPageCache, Share: share}, share >= minPart
 }
 
+// noCause is the part of the growth that neither has a cause nor a call site.
 func noCause(k *known) (Fact, bool) {
-	share := k.cause(diagnosis.Undecided)
+	explained, _ := k.explained()
+	share := min(k.cause(diagnosis.Undecided), 1-explained)
 	return Fact{Code: FactNoCause, Share: share}, share >= minPart
 }
 

@@ -83,6 +83,36 @@ func growing() (verdict.Verdict, *Result) {
 	}
 }
 
+// TestExplained adds the share of the call sites to the share without a cause: no more than the
+// growth, and as WHO has them.
+func TestExplained(t *testing.T) {
+	for _, c := range []struct{ suspect, undecided, sites, noCause float64 }{
+		{0.74, 0.96, 0.74, 0.26}, // the growth has no cause but its call sites
+		{1, 0.07, 0.93, 0},       // it has one, as far as the call sites
+		{0.79, 0.24, 0.76, 0.24},
+		{1, 0, 1, 0},
+	} {
+		v, r := growing()
+		r.Main.Suspects = []trend.Suspect{{Share: c.suspect, StackIDs: []uint64{1}}}
+		undecided := diagnosis.Diagnosis{Cause: diagnosis.Undecided, Share: c.undecided}
+		r.Main.Diagnoses = []diagnosis.Diagnosis{undecided}
+		k := known{Verdict: v, result: r}
+		e := k.evidence()
+
+		noCause := 0.0
+		for _, f := range e.Against {
+			if f.Code == FactNoCause {
+				noCause = f.Share
+			}
+		}
+		isNear := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+		at := slices.Index(codesOf(e.For), FactSites)
+		if at < 0 || !isNear(e.For[at].Share, c.sites) || !isNear(noCause, c.noCause) {
+			t.Errorf("%+v: %+v, %+v", c, e.For, e.Against)
+		}
+	}
+}
+
 // TestFacts finds each fact where it holds, and none where nothing is known.
 func TestFacts(t *testing.T) {
 	suspect := func(r *Result, share float64) {

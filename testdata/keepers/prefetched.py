@@ -3,6 +3,9 @@
 # KEPT BY: local buffer of _feed() (queues.py)
 # KEPT BY: multiprocessing.process._current_process
 # NEEDS: torch
+import ctypes
+import signal
+
 import torch.utils.data
 
 import case
@@ -21,8 +24,15 @@ class Batches(torch.utils.data.Dataset):
         return batch
 
 
+def end_with_trainer(_):
+    """At its end a worker writes what is left, for ever if a killed trainer reads none."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 loader = torch.utils.data.DataLoader(
-    Batches(), None, num_workers=1, prefetch_factor=200, multiprocessing_context="fork")
+    Batches(), None, num_workers=1, prefetch_factor=200, multiprocessing_context="fork",
+    worker_init_fn=end_with_trainer)
 batches = iter(loader)
 while case.going_on():
     pass

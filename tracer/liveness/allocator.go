@@ -1,10 +1,10 @@
 package liveness
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/allocscope/allocscope/tracer/heap"
-	"github.com/allocscope/allocscope/tracer/heap/allocators"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -19,31 +19,60 @@ type ProcessAllocator struct {
 	heap.Allocator
 	err  error
 	name string // of allocators.All; empty: it is not known
+
+	// others are the mallocs of libraries that do not use the one of the process, or the reason
+	// why one of them cannot be read: then no object is known to be of the first.
+	others    []heap.Allocator
+	othersErr error
+	files     []process.FileID // of the code that was mapped
 }
 
-// AllocatorOf finds the allocator of a process.
-func AllocatorOf(p *process.Process) (a ProcessAllocator) {
-	maps, err := p.Maps()
-	if err == nil {
-		a.Allocator, err = findAllocator(p, maps)
-		a.name = allocators.OfFiles(maps)
-	}
-	a.err = err
-	return a
-}
+// untrackable returns why the objects of the process cannot be checked; nil: they can.
+func (a ProcessAllocator) untrackable() error { return cmp.Or(a.err, a.othersErr) }
 
-// CheckObjects checks which objects of the process are alive, and takes their fingerprints.
-func (a ProcessAllocator) CheckObjects(
-	p *process.Process, objects []heap.Object,
-) ([]checkedObject, error) {
-	if a.err != nil {
-		return nil, a.err
-	}
-
-	maps, err := p.Maps()
+// Check implements heap.Allocator. An object is dead if it is so for each malloc: the others know
+// nothing of it.
+func (a ProcessAllocator) Check(
+	memory mem.Reader, maps []process.Mapping, objects []heap.Object,
+) ([]heap.State, error) {
+	states, err := a.Allocator.Check(memory, maps, objects)
 	if err != nil {
 		return nil, err
 	}
+
+	for _, other := range a.others {
+		var rest []heap.Object
+		var indices []int
+		for i, state := range states {
+			if state != heap.Alive {
+				rest, indices = append(rest, objects[i]), append(indices, i)
+			}
+		}
+		if len(rest) == 0 {
+			break
+		}
+		again, err := other.Check(memory, maps, rest)
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range indices {
+			if again[k] == heap.Alive || states[i] == heap.Dead {
+				states[i] = again[k]
+			}
+		}
+	}
+	return states, nil
+}
+
+// CheckObjects checks which objects of the process are alive, and takes their fingerprints. maps
+// were read after the objects were allocated.
+func (a ProcessAllocator) CheckObjects(
+	p *process.Process, maps []process.Mapping, objects []heap.Object,
+) ([]checkedObject, error) {
+	if err := a.untrackable(); err != nil {
+		return nil, err
+	}
+
 	memory, err := newPrivateMemory(p, maps)
 	if err != nil {
 		return nil, err

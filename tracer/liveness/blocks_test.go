@@ -23,7 +23,7 @@ func TestBlocks(t *testing.T) {
 
 	t.Run("glibc", func(t *testing.T) {
 		p := startProgram(t, "lru")
-		a := AllocatorOf(p.process)
+		a := AllocatorOf(p.process, mapsOf(p.t, p.process))
 		if _, err := a.Blocks(p.process, mapsOf(t, p.process)); !errors.Is(err, heap.ErrNoBlocks) {
 			t.Error(err)
 		}
@@ -36,7 +36,8 @@ func (p *program) mustFindBlocks(percent int) {
 	p.awaitBlocks()
 	p.Say("stop")
 	p.Await("stopped")
-	blocks, err := AllocatorOf(p.process).Blocks(p.process, mapsOf(p.t, p.process))
+	maps := mapsOf(p.t, p.process)
+	blocks, err := AllocatorOf(p.process, maps).Blocks(p.process, maps)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -17,13 +17,56 @@ import (
 // errUnknown means that the objects of a process cannot be checked, whatever its version of malloc.
 var errUnknown = errors.New("its malloc is neither glibc's nor jemalloc nor mimalloc")
 
-// findAllocator finds the malloc that a process uses. The error wraps errUnknown or the reason of
-// the allocator, or the errors of probe.Resolve.
-func findAllocator(p *process.Process, maps []process.Mapping) (heap.Allocator, error) {
-	library, err := mallocLibrary(p, maps)
+// AllocatorOf finds the malloc that a process uses, and the mallocs of libraries that have one of
+// their own.
+func AllocatorOf(p *process.Process, maps []process.Mapping) ProcessAllocator {
+	a := ProcessAllocator{name: allocators.OfFiles(maps), files: executables(maps)}
+	libraries, err := mallocLibraries(p, maps)
 	if err != nil {
-		return nil, err
+		a.err = err
+		return a
 	}
+
+	a.Allocator, a.err = findIn(p, maps, libraries[0])
+	for _, library := range libraries[1:] {
+		other, err := findIn(p, maps, library)
+		if err != nil {
+			a.othersErr = err
+			break
+		}
+		a.others = append(a.others, other)
+	}
+	return a
+}
+
+// Renewed returns the allocator as it is with the libraries that were loaded, or first used, since
+// it was found. The zero value was never found.
+func (a ProcessAllocator) Renewed(
+	p *process.Process, maps []process.Mapping,
+) ProcessAllocator {
+	isUnused := errors.Is(a.othersErr, heap.ErrUnknownLayout)
+	if a.files != nil && !isUnused && slices.Equal(a.files, executables(maps)) {
+		return a
+	}
+	return AllocatorOf(p, maps)
+}
+
+// executables are the files whose code is mapped; never nil.
+func executables(maps []process.Mapping) []process.FileID {
+	files := []process.FileID{}
+	for _, m := range maps {
+		if m.Execute && m.IsFile() {
+			files = append(files, m.File())
+		}
+	}
+	return files
+}
+
+// findIn finds the malloc of a file. The error wraps errUnknown or the reason of the allocator, or
+// is from reading the file.
+func findIn(
+	p *process.Process, maps []process.Mapping, library process.Mapping,
+) (heap.Allocator, error) {
 	known, err := allocatorOf(p, library)
 	if err != nil {
 		return nil, err
@@ -45,10 +88,11 @@ type Malloc struct {
 
 // Identify names the malloc that a process uses. The error wraps errors of probe.Resolve.
 func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
-	library, err := mallocLibrary(p, maps)
+	libraries, err := mallocLibraries(p, maps)
 	if err != nil {
 		return Malloc{}, err
 	}
+	library := libraries[0]
 	m := Malloc{Path: library.Path, Limit: growth.HeapUnchecked}
 	known, err := allocatorOf(p, library)
 	if known == nil {
@@ -64,22 +108,27 @@ func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
 	return m, err
 }
 
-// mallocLibrary returns the mapping of the file whose malloc the process uses. The shim hands on
-// the next one's results.
-func mallocLibrary(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
+// mallocLibraries returns the mappings of the files that have a malloc, the one that the process
+// uses first. The shim hands on the next one's results.
+func mallocLibraries(
+	p *process.Process, maps []process.Mapping,
+) (libraries []process.Mapping, err error) {
 	isShim := func(m process.Mapping) bool { return shim.HasName(m.Path) }
 	files, err := probe.Resolve(p, slices.DeleteFunc(slices.Clone(maps), isShim))
 	if err != nil {
-		return process.Mapping{}, err
+		return nil, err
 	}
+
 	for _, file := range files {
-		for _, s := range file.Sites {
-			if s.Function.Name == "malloc" {
-				return file.Mapping, nil
-			}
+		isMalloc := func(s probe.Site) bool { return s.Function.Name == "malloc" }
+		if slices.ContainsFunc(file.Sites, isMalloc) {
+			libraries = append(libraries, file.Mapping)
 		}
 	}
-	return process.Mapping{}, probe.ErrNoAllocator
+	if len(libraries) == 0 {
+		return nil, probe.ErrNoAllocator
+	}
+	return libraries, nil
 }
 
 // allocatorOf returns which malloc a file has, by functions that others lack; nil: none that is

@@ -15,7 +15,8 @@ import (
 func (p *program) heapsOf() Heaps {
 	p.t.Helper()
 	for {
-		heaps, err := AllocatorOf(p.process).Heaps(p.process, mapsOf(p.t, p.process))
+		maps := mapsOf(p.t, p.process)
+		heaps, err := AllocatorOf(p.process, maps).Heaps(p.process, maps)
 		if err == nil {
 			return heaps
 		}
@@ -84,7 +85,7 @@ func TestHeaps(t *testing.T) {
 	t.Run("another malloc", func(t *testing.T) {
 		t.Setenv("LD_PRELOAD", "libjemalloc.so.2")
 		p := startProgram(t, "lru")
-		a := AllocatorOf(p.process)
+		a := AllocatorOf(p.process, mapsOf(p.t, p.process))
 		if _, err := a.Heaps(p.process, mapsOf(t, p.process)); !errors.Is(err, errNotGlibc) {
 			t.Error(err)
 		}
@@ -96,7 +97,7 @@ func TestHeaps(t *testing.T) {
 func mustHoldMapped(t *testing.T, root string) {
 	t.Helper()
 	p, objects := startPythonScript(t, root, pythonLargeObjects)
-	heaps, err := AllocatorOf(p).Heaps(p, mapsOf(t, p))
+	heaps, err := AllocatorOf(p, mapsOf(t, p)).Heaps(p, mapsOf(t, p))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
-	"github.com/allocscope/allocscope/tracer/heap/jemalloc"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -39,7 +38,7 @@ type program struct {
 	process   *process.Process
 	slots     []slot // of live blocks
 	freed     []slot // of blocks freed last; turn 1: there is one
-	allocator heap.Allocator
+	allocator ProcessAllocator
 }
 
 // threads of the program. They allocate without a pause: with more of them, the check that they
@@ -48,11 +47,11 @@ const threads = 3
 
 func startProgram(t testing.TB, mode string) *program {
 	t.Helper()
-	return startBuild(t, tracertest.Build(t, "liveness.c", "-pthread"), mode)
+	return startBuild(t, mode, tracertest.Build(t, "liveness.c", "-pthread"))
 }
 
 // startBuild starts a build of the program, and maps the table that it keeps of its blocks.
-func startBuild(t testing.TB, path, mode string) *program {
+func startBuild(t testing.TB, mode string, command ...string) *program {
 	t.Helper()
 	const slots = 8000
 	table := filepath.Join(t.TempDir(), "table")
@@ -71,10 +70,11 @@ func startBuild(t testing.TB, path, mode string) *program {
 	}
 	t.Cleanup(func() { unix.Munmap(memory) })
 
-	command := exec.Command(path, table, fmt.Sprint(threads), fmt.Sprint(slots), mode)
+	command = append(command, table, fmt.Sprint(threads), fmt.Sprint(slots), mode)
 	all := unsafe.Slice((*slot)(unsafe.Pointer(&memory[0])), 2*slots)
 	p := &program{
-		Target: tracertest.StartCommand(t, command), t: t, slots: all[:slots], freed: all[slots:],
+		Target: tracertest.StartCommand(t, exec.Command(command[0], command[1:]...)), t: t,
+		slots: all[:slots], freed: all[slots:],
 	}
 	p.Await("ready")
 	p.process = openProcess(t, p.PID())
@@ -100,10 +100,10 @@ func mapsOf(t testing.TB, p *process.Process) []process.Mapping {
 	return maps
 }
 
-func mustFind(t testing.TB, p *process.Process) heap.Allocator {
+func mustFind(t testing.TB, p *process.Process) ProcessAllocator {
 	t.Helper()
-	found, err := findAllocator(p, mapsOf(t, p))
-	if err != nil {
+	found := AllocatorOf(p, mapsOf(t, p))
+	if err := found.untrackable(); err != nil {
 		t.Fatal(err)
 	}
 	return found
@@ -146,10 +146,15 @@ func (p *program) freedObjects() (objects []heap.Object) {
 
 func (p *program) check(objects []heap.Object) []heap.State {
 	p.t.Helper()
-	if p.allocator == nil {
+	if p.allocator.Allocator == nil {
 		p.allocator = mustFind(p.t, p.process)
 	}
-	states, err := p.allocator.Check(p.process, mapsOf(p.t, p.process), objects)
+	maps := mapsOf(p.t, p.process)
+	memory, err := newPrivateMemory(p.process, maps)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	states, err := p.allocator.Check(memory, maps, objects)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -198,7 +203,7 @@ func (p *program) checkAtRest(c *tally) {
 	}
 
 	freed := p.freedObjects()
-	if _, ok := p.allocator.(*jemalloc.Malloc); ok {
+	if p.allocator.name == "jemalloc" || len(p.allocator.others) > 0 {
 		p.check(freed)
 		time.Sleep(time.Second) // as long as a thread cache must have an object
 	}
@@ -243,7 +248,8 @@ func (p *program) mustShow(percent int) {
 		p.t.Errorf("%d of %d free blocks are shown to be dead", c.freedShown, c.freed)
 	}
 	// The places of the others have one size alone.
-	if _, isGlibc := p.allocator.(*glibc.Malloc); isGlibc && c.reused > 100 && c.reusedShown == 0 {
+	_, isGlibc := p.allocator.Allocator.(*glibc.Malloc)
+	if isGlibc && c.reused > 100 && c.reusedShown == 0 {
 		p.t.Errorf("none of %d blocks whose address was reused is shown to be dead", c.reused)
 	}
 }
@@ -255,7 +261,7 @@ func TestCheck(t *testing.T) {
 
 	t.Run("static program", func(t *testing.T) {
 		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
-		startBuild(t, path, "mixed").mustCheck()
+		startBuild(t, "mixed", path).mustCheck()
 	})
 
 	for _, mode := range []string{"mixed", "fast", "lru"} {
@@ -278,6 +284,7 @@ func TestCheck(t *testing.T) {
 	})
 
 	testReleases(t, (*program).mustCheck)
+	t.Run("of a library alone", testOwnMalloc)
 
 	t.Run("objects of Python", func(t *testing.T) {
 		p, objects := startPython(t)
@@ -299,6 +306,33 @@ func TestCheck(t *testing.T) {
 	})
 }
 
+// testOwnMalloc checks the blocks of a library that does not use the malloc of its process.
+func testOwnMalloc(t *testing.T) {
+	out, err := exec.Command("gcc", "-print-file-name=libjemalloc_pic.a").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader := tracertest.Build(t, "deep.c", "-ldl")
+	t.Setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384")
+	for name, archive := range map[string]string{
+		"deep": strings.TrimSpace(string(out)), "apart": "-ldl", // another copy of the C library
+	} {
+		t.Run(name, func(t *testing.T) {
+			library := tracertest.Build(t, "liveness.c", "-shared", "-fPIC", "-pthread",
+				archive, "-lm")
+			p := startBuild(t, "mixed", loader, name, library)
+			p.mustCheck()
+
+			// An allocator that was found before the library was loaded finds it.
+			before := ProcessAllocator{Allocator: p.allocator.Allocator}
+			after := before.Renewed(p.process, mapsOf(t, p.process))
+			if len(after.others) != len(p.allocator.others) || after.files == nil {
+				t.Errorf("%+v, want %+v", after, p.allocator)
+			}
+		})
+	}
+}
+
 // releases returns the roots of other releases of Debian, where they have been unpacked (see
 // testdata/interpreters.sh).
 func releases() (roots []string) {
@@ -318,7 +352,7 @@ func testReleases(t *testing.T, test func(*program)) {
 			path := tracertest.Build(t, "liveness.c", "-nodefaultlibs",
 				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
 				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
-			test(startBuild(t, path, "mixed"))
+			test(startBuild(t, "mixed", path))
 		})
 	}
 }
@@ -336,9 +370,9 @@ func TestFindAllocator(t *testing.T) {
 	t.Run("another allocator", func(t *testing.T) {
 		t.Setenv("LD_PRELOAD", tracertest.Build(t, "preload.c", "-shared", "-fPIC"))
 		p := startProgram(t, "lru")
-		found, err := findAllocator(p.process, mapsOf(t, p.process))
-		if !errors.Is(err, errUnknown) || found != nil {
-			t.Errorf("%v, %v", found, err)
+		found := AllocatorOf(p.process, mapsOf(t, p.process))
+		if !errors.Is(found.err, errUnknown) || found.Allocator != nil {
+			t.Errorf("%+v", found)
 		}
 	})
 

@@ -240,8 +240,8 @@ func (t *Tracker) Forget(pid uint32) {
 // can.
 func (t *Tracker) UntrackableReason() string {
 	for _, a := range t.Allocators {
-		if a.err != nil {
-			return a.err.Error()
+		if err := a.untrackable(); err != nil {
+			return err.Error()
 		}
 	}
 	return ""

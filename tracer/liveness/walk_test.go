@@ -54,8 +54,8 @@ func TestWalkHeaps(t *testing.T) {
 	// There, the variables of the first thread lie before the first chunk.
 	t.Run("static program", func(t *testing.T) {
 		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
-		p := startBuild(t, path, "mixed")
-		got, err := mustFind(t, p.process).(*glibc.Malloc).WalkHeaps(p.process, mapsOf(t, p.process), all)
+		p := startBuild(t, "mixed", path)
+		got, err := mustFind(t, p.process).Allocator.(*glibc.Malloc).WalkHeaps(p.process, mapsOf(t, p.process), all)
 		if !errors.Is(err, glibc.ErrBrokenChain) {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -73,7 +73,7 @@ func TestWalkHeaps(t *testing.T) {
 	t.Run("memory that is not in RAM", func(t *testing.T) {
 		p, free := startFragmented(t)
 		half := func(start, end uint64) uint64 { return (end - start) / 2 }
-		got, err := mustFind(t, p).(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), half)
+		got, err := mustFind(t, p).Allocator.(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), half)
 		if most := (free + got.Cached) / 2; err != nil || got.FreeResident > most ||
 			got.FreeResident < most-1000 {
 			t.Errorf("%+v, %v", got, err)
@@ -84,7 +84,7 @@ func TestWalkHeaps(t *testing.T) {
 // mustWalk walks the heaps while the program stands still, and while it goes on.
 func (p *program) mustWalk() {
 	p.t.Helper()
-	a := mustFind(p.t, p.process).(*glibc.Malloc)
+	a := mustFind(p.t, p.process).Allocator.(*glibc.Malloc)
 	for range 5 {
 		p.Say("stop")
 		p.Await("stopped")
@@ -144,7 +144,7 @@ func startFragmented(t *testing.T) (p *process.Process, free uint64) {
 
 func testWalkHeapsExact(t *testing.T) {
 	p, free := startFragmented(t)
-	got, err := mustFind(t, p).(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
+	got, err := mustFind(t, p).Allocator.(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || got.Free != free || got.FreeResident != free+got.Cached {
 		t.Errorf("%+v, %v; want %d bytes free", got, err, free)
 	}
@@ -163,7 +163,7 @@ func testLargeChunks(t *testing.T) {
 	}
 
 	p := openProcess(t, target.PID())
-	got, err := mustFind(t, p).(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
+	got, err := mustFind(t, p).Allocator.(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || len(want) != 5 || !slices.Equal(got.Large, want) {
 		t.Errorf("%+v, %v; want %+v", got.Large, err, want)
 	}

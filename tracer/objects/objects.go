@@ -67,7 +67,7 @@ func Open(p *process.Process) (*Heap, error) {
 		return nil, err
 	}
 	h := &Heap{process: p, heads: []uint64{0}}
-	h.allocator = liveness.AllocatorOf(p)
+	h.allocator = liveness.AllocatorOf(p, maps)
 
 	found, err := python.Find(p, maps)
 	switch {

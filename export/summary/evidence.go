@@ -118,6 +118,9 @@ func limitationsOf(s *Summary) (all []Limitation) {
 		}
 		switch source.Name {
 		case "heap":
+			if source.Reason == growth.SourceGo {
+				continue // it has no malloc
+			}
 			all = append(all, Limitation{Code: LimitedNoHeap})
 		case "python":
 			all = append(all, Limitation{Code: LimitedPython})

@@ -2,6 +2,7 @@ package summary
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -71,12 +72,35 @@ func (c *Suspect) UserFrame() (chain []string, at int) {
 	return chain, -1
 }
 
-// UnnamedLanguage is the runtime that the stacks of a suspect lead through, if they have none of the
-// user's functions; empty: they have one, or lead through none. isListed: other generated code of
-// the runtime has names.
+// Runtime is the runtime whose code allocates the memory of a suspect: for the user's frame, or
+// where there is none. file is its program or library. It is empty where the user's own native code
+// or Python allocates.
+func (c *Suspect) Runtime() (runtime growth.Runtime, file string) {
+	chain, at := c.UserFrame()
+	if at >= 0 && IsUserCode(chain[at]) {
+		return "", ""
+	}
+	if at < 0 {
+		at = len(chain)
+	}
+	for _, frame := range chain[:at] {
+		f, isNative := nativeFrame(frame)
+		if !isNative {
+			continue
+		}
+		if runtime = growth.RuntimeOf(f.Module.Path); runtime != "" {
+			return runtime, path.Base(f.Module.Path)
+		}
+	}
+	return "", ""
+}
+
+// UnnamedLanguage is the runtime whose code allocates the memory of a suspect, if none of its
+// stacks have a function of a user in its language; empty: they have one, or lead through none.
+// isListed: other generated code of the runtime has names.
 func (c *Suspect) UnnamedLanguage() (runtime growth.Runtime, isListed bool) {
 	chain, at := c.UserFrame()
-	if at >= 0 {
+	if at >= 0 && isGenerated(chain[at]) {
 		return "", false
 	}
 	for _, frame := range chain {
@@ -86,11 +110,20 @@ func (c *Suspect) UnnamedLanguage() (runtime growth.Runtime, isListed bool) {
 			isListed = isListed || strings.Contains(frame, " (node:")
 		case f.Module.Path == growth.ModuleAnonymous:
 			isListed = isListed || f.HasName()
-		case runtime == "":
-			runtime = growth.RuntimeOf(f.Module.Path)
 		}
 	}
+	runtime, _ = c.Runtime()
 	return runtime, isListed
+}
+
+// generatedSource matches source files of languages whose code a runtime generates.
+var generatedSource = regexp.MustCompile(`\.([cm]?[jt]sx?|java|kt|scala|cs|fs|exs?|erl|jl|lua)$`)
+
+// isGenerated reports whether a frame is of generated code.
+func isGenerated(frame string) bool {
+	f, isNative := nativeFrame(frame)
+	return isNative && (f.Module.Path == growth.ModuleAnonymous ||
+		generatedSource.MatchString(f.Module.Path))
 }
 
 // OwnNative is the program's own native function nearest to the allocation site, among the frames

@@ -31,7 +31,14 @@ func TestUnnamedLanguage(t *testing.T) {
 		"php":         {[]string{"php8.2+0x2d3b58 (/usr/bin/php8.2)"}, growth.RuntimePHP, false},
 		"C":           {[]string{"main (/usr/bin/redis-server)"}, "", false},
 		"Python":      {[]string{"<module> (/srv/train.py:3)"}, "", false},
-		"no runtime":  {[]string{"g_main (/usr/lib/libglib-2.0.so.0)"}, "", false},
+		"Lua in nginx": {
+			[]string{"lua_pcall (/usr/lib/libluajit-5.1.so.2)", "ngx_http_run (/usr/sbin/nginx)"},
+			growth.RuntimeLua, false,
+		},
+		"a library of C that node loads": {
+			[]string{"compress (/srv/addon.node)", node}, "", false,
+		},
+		"no runtime": {[]string{"g_main (/usr/lib/libglib-2.0.so.0)"}, "", false},
 	} {
 		s := Suspect{Function: "deflateInit2_ (/usr/lib/libz.so.1)", Callers: c.callers}
 		if got, isListed := s.UnnamedLanguage(); got != c.want || isListed != c.isListed {

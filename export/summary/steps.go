@@ -337,13 +337,13 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	isOfObjects := main != nil &&
 		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
 	if main == nil || isOfObjects {
-		if k := s.MainKeeper(); k != nil && !isRecompiled {
+		if k := s.MainKeeper(); k != nil && !isRecompiled && !k.isUnnamed() {
 			return Step{Code: s.keeperStep(k)}, true
 		}
 	}
 	if main == nil {
 		isKnown := len(s.Suspects) > 0 &&
-			(s.Class != verdict.ClassGrowing || s.Suspects[0].isMost())
+			(s.Class != verdict.ClassGrowing || s.Suspects[0].isMost() || s.Suspects[0].isOfRuntime())
 		return Step{Code: StepCause, Cause: diagnosis.HeapLeak}, isKnown
 	}
 
@@ -365,6 +365,18 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		return Step{Code: code}, true
 	}
 	return Step{Code: StepCause, Cause: main.Cause}, true
+}
+
+// isOfRuntime reports whether a runtime allocates the memory: its tools show the objects.
+func (c *Suspect) isOfRuntime() bool {
+	runtime, _ := c.Runtime()
+	return runtime != ""
+}
+
+// isUnnamed reports whether a static variable without a symbol keeps the memory: there is nothing to
+// look up.
+func (k *Keeper) isUnnamed() bool {
+	return len(k.Paths) > 0 && k.Paths[0].Root.Kind == keeper.RootStatic && k.Paths[0].Root.Name == ""
 }
 
 // keeperStep is what to do about the memory that a keeper holds.

@@ -169,11 +169,33 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 		return nil
 	}
 	text := "kept by: not found (" + reason + ")"
-	if isOfPython && !s.HasEnded() {
+	if isOfPython && !s.HasEnded() && isOfGrowth(s, main, s.Objects.Nearest()) {
 		text += fmt.Sprintf("; %sobjects %d --keepers %s", place.sudo(), s.Process.PID,
 			ShellQuote(s.Objects.Nearest()))
 	}
 	return []string{text}
+}
+
+// isOfGrowth reports whether objects of a type that become more may be of the memory that grows.
+// Objects of a package are, where the package allocates it, or where they are a part of it.
+func isOfGrowth(s *summary.Summary, main *summary.Diagnosis, typeName string) bool {
+	module, _, isQualified := strings.Cut(typeName, ".")
+	if !isQualified || module == "__main__" || main.Cause == diagnosis.PythonObjects {
+		return true
+	}
+	for _, t := range s.Objects.Types {
+		if t.Type == typeName && float64(t.Bytes) >= minRestShare*float64(main.Bytes) {
+			return true
+		}
+	}
+
+	isOfPackage := func(frame string) bool {
+		return strings.Contains(frame, "/"+module+"/") || strings.Contains(frame, "/"+module+".")
+	}
+	return slices.ContainsFunc(s.Suspects, func(c summary.Suspect) bool {
+		chain, _ := c.UserFrame()
+		return slices.ContainsFunc(chain, isOfPackage)
+	})
 }
 
 // KeeperTitle names the subject of a search: the objects of a stack, or of a type.

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,9 @@ type language struct {
 	name, remedy string
 	// more shows the functions that have no name although the runtime lists others.
 	more string
+	// heap names the memory that the runtime maps for objects, and step shows which of them become
+	// more. Where they are empty, the name of the language is in their place.
+	heap, step string
 }
 
 // languages are the runtimes' languages, and their ways to show functions, of the runtimes' own
@@ -20,21 +24,53 @@ type language struct {
 var languages = map[growth.Runtime]language{
 	growth.RuntimeNode: {
 		"JavaScript", "node --perf-basic-prof shows them",
-		"--interpreted-frames-native-stack --no-turbo-inlining",
+		"--interpreted-frames-native-stack --no-turbo-inlining", "V8's heap",
+		"compare two heap snapshots in Chrome's DevTools: node --heapsnapshot-signal=SIGUSR2",
 	},
-	growth.RuntimeDeno: {"JavaScript", "deno --v8-flags=--perf-basic-prof shows them", ""},
+	growth.RuntimeDeno: {
+		"JavaScript", "deno --v8-flags=--perf-basic-prof shows them", "", "V8's heap",
+		"compare two heap snapshots in Chrome's DevTools: deno run --inspect",
+	},
 	growth.RuntimeJava: {
 		"Java", "-XX:+PreserveFramePointer, then jcmd %d Compiler.perfmap",
-		"jcmd %d Compiler.perfmap again, once compiled",
+		"jcmd %d Compiler.perfmap again, once compiled", "the JVM's heap or metaspace",
+		"compare class histograms, minutes apart: jcmd %d GC.class_histogram",
 	},
-	growth.RuntimeDotnet: {".NET", "DOTNET_PerfMapEnabled=1 in its environment shows them", ""},
-	growth.RuntimeErlang: {"Erlang", "erl +JPperf true shows them", ""},
-	growth.RuntimeJulia:  {"Julia", "ENABLE_JITPROFILING=1 in its environment shows them", ""},
-	growth.RuntimeLua:    {"Lua", "LuaJIT built with -DLUAJIT_USE_PERFTOOLS shows them", ""},
-	growth.RuntimePerl:   {"Perl", "its module Devel::MAT shows what its heap keeps", ""},
-	growth.RuntimePHP:    {"PHP", "its extension memprof has the lines", ""},
-	growth.RuntimeR:      {"R", "Rprofmem() has the calls", ""},
-	growth.RuntimeRuby:   {"Ruby", "ObjectSpace.trace_object_allocations has the lines", ""},
+	growth.RuntimeDotnet: {
+		"C#", "DOTNET_PerfMapEnabled=1 in its environment shows them", "", ".NET's heap",
+		"compare two heap dumps, minutes apart: dotnet-gcdump collect -p %d",
+	},
+	growth.RuntimeErlang: {
+		"Erlang", "erl +JPperf true shows them", "", "",
+		"see which of its parts grows, some minutes apart: erlang:memory()",
+	},
+	growth.RuntimeJulia: {
+		"Julia", "ENABLE_JITPROFILING=1 in its environment shows them", "", "",
+		"compare two heap snapshots, some minutes apart: Profile.take_heap_snapshot()",
+	},
+	growth.RuntimeLua: {
+		name: "Lua", remedy: "LuaJIT built with -DLUAJIT_USE_PERFTOOLS shows them",
+	},
+	growth.RuntimePerl: {name: "Perl", remedy: "its module Devel::MAT shows what its heap keeps"},
+	growth.RuntimePHP:  {name: "PHP", remedy: "its extension memprof has the lines"},
+	growth.RuntimeR:    {name: "R", remedy: "Rprofmem() has the calls"},
+	growth.RuntimeRuby: {
+		"Ruby", "ObjectSpace.trace_object_allocations has the lines", "", "",
+		"compare two heap dumps, some minutes apart: ObjectSpace.dump_all",
+	},
+}
+
+// heapText names the memory that a runtime maps for objects.
+func heapText(r growth.Runtime) string {
+	return cmp.Or(languages[r].heap, languages[r].name+"'s heap")
+}
+
+// languageStep is how a runtime shows what keeps its objects, in a process.
+func languageStep(r growth.Runtime, pid int) string {
+	text := cmp.Or(languages[r].step,
+		"find the table or cache of its "+languages[r].name+" code that grows")
+
+	return strings.ReplaceAll(text, "%d", strconv.Itoa(pid))
 }
 
 // languageText says which functions have no names, and the way to see them.

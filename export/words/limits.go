@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/claim"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -239,7 +240,10 @@ func heapNote(s *summary.Summary, place Place) []string {
 	}
 
 	source := s.Sources[i]
+	main := s.MainCause()
+	isSeen := main != nil && main.Cause == diagnosis.HeapLeak // by the allocators that are probed
 	switch {
+	case isSeen && source.Gap == growth.GapAllocator && source.Detail == growth.AllocatorGo:
 	case source.State == summary.SourceAttached && source.Gap == growth.GapAllocator,
 		source.Reason == growth.SourceGo:
 		return []string{SourceReason(source)}

@@ -93,7 +93,10 @@ func lostStep(l *summary.Lost) string {
 	case l.CallsPython:
 		return fitted(lostSteps.python, l.Library, room)
 	case l.Type == "" && l.Caller == "":
-		return fitted(lostSteps.native, cmp.Or(l.Function, "code")+inParentheses(l.Library), room)
+		if l.Function == "" {
+			return fitted(lostSteps.native, "code of "+l.Library, room)
+		}
+		return fitted(lostSteps.native, l.Function+inParentheses(l.Library), room)
 	case strings.Contains(l.Library, ".so"): // no package of Python's: it may be the user's own
 		return fitted(lostSteps.own, takerText(l), room)
 	}

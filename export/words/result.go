@@ -458,7 +458,10 @@ func commandText(p summary.Process) string {
 	}
 	var words []string
 	for _, argument := range p.Arguments {
-		words = append(words, filepath.Base(argument))
+		if before, _, _ := strings.Cut(argument, "/"); !strings.Contains(before, " ") {
+			argument = filepath.Base(argument) // not a title such as "nginx: master process /usr/..."
+		}
+		words = append(words, argument)
 	}
 	text := strings.Join(words, " ")
 	return shortCommand(growth.Printable(text), maxCommandChars)

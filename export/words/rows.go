@@ -75,6 +75,29 @@ func firstSite(s *summary.Summary, cause diagnosis.Cause) string {
 	return ""
 }
 
+// touchingRuntime is the runtime whose code, or code that it generates, touches most of the memory
+// that grows by a cause, and its file; empty: it is no runtime.
+func touchingRuntime(
+	s *summary.Summary, cause diagnosis.Cause,
+) (runtime growth.Runtime, file string) {
+	var sum, own int64
+	for _, r := range rowsOf(s, cause) {
+		sum += r.DeltaBytes
+		of := growth.RuntimeOf(fileOf(r.Site))
+		if of != "" && runtime == "" {
+			runtime, file = of, fileOf(r.Site)
+		}
+		if of != "" || strings.HasSuffix(r.Site, generatedMark) {
+			own += r.DeltaBytes
+		}
+	}
+
+	if 2*own < sum {
+		return "", ""
+	}
+	return runtime, file
+}
+
 // rowLines are the sites of most of the memory of some rows, two at most, and how it was reached
 // there.
 func rowLines(rows []summary.BreakdownRow, reached string) (lines []string) {
@@ -144,6 +167,10 @@ func causesText(s *summary.Summary, main *summary.Diagnosis, room int) string {
 	var parts []string
 	for _, d := range s.Diagnoses {
 		isOther := d.Process == s.Process.PID && (main == nil || d.Cause != main.Cause)
+		if d.Cause == diagnosis.Undecided {
+			d.Share = undecidedShare(s)
+		}
+
 		if !isOther || d.Share < minCauseShare {
 			continue
 		}

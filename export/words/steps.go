@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -192,6 +191,9 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 		}
 		return "look for a missing " + missing + ": no reference to them was found"
 	}
+	if runtime, _ := touchingRuntime(s, cause); cause == diagnosis.OlderMemory && runtime != "" {
+		return languageStep(runtime, s.Process.PID)
+	}
 	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
 		place := cmp.Or(userPlace(s.Suspects[0]), "that line")
 		return place + " makes one object larger and larger: give it a limit, or begin a new one"
@@ -225,12 +227,9 @@ func extensionStep(s *summary.Summary, library string) string {
 	return "find what keeps what that line allocates, or the free that " + library + " lacks"
 }
 
-// runtimeSteps are how other runtimes show what keeps their objects, by their executables. %d is
-// the PID.
-var runtimeSteps = map[string]string{
-	"node": "compare two heap snapshots in Chrome's DevTools: node --heapsnapshot-signal=SIGUSR2",
-	"java": "compare two class histograms, some minutes apart: jcmd %d GC.class_histogram",
-	"ruby": "compare two heap dumps, some minutes apart: ObjectSpace.dump_all",
+// isGo reports whether the runtime of Go allocates the memory of a suspect.
+func isGo(c *summary.Suspect) bool {
+	return slices.ContainsFunc(c.Path, func(f string) bool { return strings.HasPrefix(f, "runtime.") })
 }
 
 // nativeStep is the remedy of a cause in a process without Python, which has no lists or dicts. It
@@ -247,17 +246,15 @@ func nativeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	}
 
 	first := s.Suspects[0]
-	file := fileOf(first.Function)
-	if step := runtimeSteps[file]; step != "" {
-		return strings.ReplaceAll(step, "%d", strconv.Itoa(s.Process.PID))
+	if runtime, _ := first.Runtime(); runtime != "" {
+		return languageStep(runtime, s.Process.PID)
 	}
 
+	file := fileOf(first.Function)
 	chain, at := first.UserFrame()
 	isOne := first.Sites == 0 && len(suspectsOfNote(s.Suspects)) == 1
-	isGo := slices.ContainsFunc(first.Path,
-		func(f string) bool { return strings.HasPrefix(f, "runtime.") })
 	switch {
-	case isGo && isOne && at >= 0:
+	case isGo(&first) && isOne && at >= 0:
 		return "find what keeps what " + functionOf(chain[at]) + " allocates: Go's own heap profile helps"
 	case growth.IsInterpreter(file):
 		return "find the table or cache of its script that grows: " + file + " code is not read"

@@ -111,8 +111,8 @@ func whoText(s *summary.Summary) string {
 		kind, _, _ := strings.Cut(text, ",")
 		text = kind + ": " + files
 	}
-	if site := firstSite(s, main.Cause); main.Cause == diagnosis.OlderMemory && site != "" {
-		text += " by " + byFunction(site)
+	if main.Cause == diagnosis.OlderMemory {
+		text = olderText(s, text)
 	}
 	if strings.Contains(text, "%s") {
 		text = whoseText(s, text, main.Cause)
@@ -132,6 +132,18 @@ func whoText(s *summary.Summary) string {
 	return text + more + share
 }
 
+// olderText adds to the text about older memory who touches it.
+func olderText(s *summary.Summary, text string) string {
+	if runtime, file := touchingRuntime(s, diagnosis.OlderMemory); runtime != "" {
+		return heapText(runtime) + " (" + file + "), touched for the first time"
+	}
+
+	if site := firstSite(s, diagnosis.OlderMemory); site != "" {
+		text += " by " + byFunction(site)
+	}
+	return text
+}
+
 // whoseText fills in whose memory it is: by the first suspect. Where there is none, and
 // WHERE has the lines that touch the memory first, nothing is said of it.
 func whoseText(s *summary.Summary, text string, cause diagnosis.Cause) string {
@@ -141,8 +153,11 @@ func whoseText(s *summary.Summary, text string, cause diagnosis.Cause) string {
 		if isPlural {
 			text = strings.Replace(text, "allocates and has", "allocate and have", 1)
 		}
-		if cause == diagnosis.MmapGrowth && strings.HasPrefix(s.Suspects[0].Function, "v8::") {
-			who = "V8's heap (" + s.Suspects[0].Component + ")"
+		if runtime, file := s.Suspects[0].Runtime(); cause == diagnosis.MmapGrowth && runtime != "" {
+			return heapText(runtime) + " (" + file + ")"
+		}
+		if cause == diagnosis.MmapGrowth && isGo(&s.Suspects[0]) {
+			return "Go's heap, by " + who
 		}
 		return fmt.Sprintf(text, who)
 	case len(touchLines(s, cause)) > 0:
@@ -501,12 +516,18 @@ func restText(s *summary.Summary) string {
 	return ""
 }
 
-// undecidedShare is the share of the growth without a cause.
+// undecidedShare is the share of the growth without a cause. Growth that call sites explain beyond
+// the main cause is none of it.
 func undecidedShare(s *summary.Summary) float64 {
 	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided {
-			return d.Share
+		if d.Process != s.Process.PID || d.Cause != diagnosis.Undecided {
+			continue
 		}
+
+		if main := s.MainCause(); main != nil {
+			return max(0, d.Share-max(0, siteShare(s)-main.Share))
+		}
+		return d.Share
 	}
 	return 0
 }

@@ -148,8 +148,10 @@ func TestNativeStep(t *testing.T) {
 		"createStringObject()":                "createStringObject (/usr/bin/redis-server)",
 		"main.remember() allocates: Go's own": "main.remember (/app/tool)",
 		"heap snapshots":                      "node::Buffer::New (/usr/bin/node)",
-		"jcmd 7 GC.class_histogram":           "os::malloc (/usr/bin/java)",
-		"perl code is not read":               "Perl_sv_grow (/usr/bin/perl)",
+		"jcmd 7 GC.class_histogram":           "os::malloc (/usr/lib/jvm/lib/server/libjvm.so)",
+		"cache of its Perl code that grows":   "Perl_sv_grow (/usr/bin/perl)",
+		"ObjectSpace.dump_all":                "rb_str_times (/usr/lib/libruby-3.1.so.3.1.2)",
+		"dash code is not read":               "savestr (/usr/bin/dash)",
 	} {
 		s := &summary.Summary{Process: summary.Process{PID: 7}}
 		path := []string{frame}

@@ -76,8 +76,9 @@ type frameMatch struct {
 	any, leaf int
 	// name of the frame's own package, script or library; empty without one.
 	name string
-	// isAllocator: the frame is the allocator's, by AllocatorFunctions.
-	isAllocator bool
+	// isAllocator: the frame is the allocator's, by AllocatorFunctions. isWrapper: it is native code
+	// that does little but allocate for its caller. isUnnamed: it has no symbol.
+	isAllocator, isWrapper, isUnnamed bool
 }
 
 const noRule = math.MaxInt
@@ -108,16 +109,21 @@ func (rs *Rules) Of(s *growth.Stack) string {
 func (rs *Rules) find(s *growth.Stack) string {
 	first := rs.match(place{whereRoot, s.Root}, "")
 	site := &frameMatch{leaf: noRule} // the allocation site
-	called := false
+	called, inWrapper := false, false
 	for i := len(s.Frames) - 1; i >= 0; i-- {
 		f := rs.match(placeOf(&s.Frames[i]), s.Frames[i].Function)
 		if f.isAllocator && called {
 			break // the rest is inside the allocator, see WithoutAllocator
 		}
+
 		called = called || !f.isAllocator
-		if f.any <= first.any {
+		inWrapper = f.isWrapper || inWrapper && f.isUnnamed
+		isForCaller := inWrapper && f.any == first.any && f.any != noRule &&
+			rs.rules[f.any].component == ownName
+		if f.any <= first.any && !isForCaller {
 			first = f // of frames that match one rule, the nearest to the leaf
 		}
+
 		if f.leaf != noRule && !rs.isLayer(f.leaf) {
 			site = f
 		}
@@ -167,6 +173,9 @@ func (rs *Rules) matchRules(rules []int, p place, function string) *frameMatch {
 	isNamed := found.any != noRule && rs.rules[found.any].has(whereFunction)
 	if p.where != whereFile && !isNamed {
 		found.isAllocator = growth.IsAllocatorFunction(function)
+		found.isWrapper = found.isAllocator || growth.IsAllocationWrapper(function)
+		frame := growth.Frame{Function: function}
+		found.isUnnamed = !frame.HasName()
 	}
 
 	return found

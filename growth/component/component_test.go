@@ -107,6 +107,31 @@ func TestRulesOf(t *testing.T) {
 	}
 }
 
+// TestRulesOfServers: an allocation wrapper of a server leaves the memory to its caller.
+func TestRulesOfServers(t *testing.T) {
+	in := growthtest.NativeFrame
+	const server, library = "/usr/bin/postgres", "/opt/libx.so"
+	grow, main := in("grow", library), in("main", server)
+	for name, c := range map[string]struct {
+		frames []growth.Frame
+		want   string
+	}{
+		"a module": {[]growth.Frame{mallocFrame, in("zmalloc", server), grow, main}, "libx.so"},
+		"no symbols": {
+			[]growth.Frame{mallocFrame, in("postgres+0x5c7860", server), in("palloc", server), grow, main},
+			"libx.so",
+		},
+		"a library without symbols": {
+			[]growth.Frame{mallocFrame, in("libx.so+0x60", library), main}, "libx.so",
+		},
+		"its own": {[]growth.Frame{mallocFrame, in("zmalloc", server), main}, "postgres"},
+	} {
+		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestRulesOfRoots(t *testing.T) {
 	for root, want := range map[string]string{
 		"[file: /data/train.bin]": "file", "[before tracing]": "before-tracing",

@@ -252,8 +252,9 @@ func keeperGrows(k *known) (Fact, bool) {
 
 	path := &found.Paths[0]
 	at := path.GrowingLink()
-	if at < 0 {
-		return Fact{Code: FactKept}, true
+	if at < 0 { // all that is in use is reachable from a variable without a symbol
+		isUnnamed := path.Root.Kind == keeper.RootStatic && path.Root.Name == ""
+		return Fact{Code: FactKept}, !isUnnamed
 	}
 	l := &path.Links[at]
 	f := Fact{Code: FactKeeper, PerMinute: l.PerMinute}

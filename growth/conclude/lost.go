@@ -126,7 +126,8 @@ func takerOf(trends []trend.StackTrend, c *trend.Suspect) (taker verdict.Taker) 
 
 // takerOn returns the code of C on a stack, leaf first. That is the function of C that Python calls,
 // not one that this has called: a new reference is the caller's. Where Python itself makes the
-// object, it is the function of C that calls Python.
+// object, it is the function of C that calls Python. Without Python, it is the function that
+// allocates, and not a wrapper of malloc.
 func takerOn(frames []growth.Frame) verdict.Taker {
 	python := slices.IndexFunc(frames, func(f growth.Frame) bool { return f.Python })
 	switch {
@@ -141,7 +142,12 @@ func takerOn(frames []growth.Frame) verdict.Taker {
 		f := besidePython(frames[1:])
 		return verdict.Taker{Library: libraryOf(f), Function: nameOf(f), CallsPython: true}
 	case python < 0 && len(frames) > 0:
-		return verdict.Taker{Library: libraryOf(&frames[0]), Function: nameOf(&frames[0])}
+		f := &frames[0]
+		does := func(f growth.Frame) bool { return !growth.IsAllocationWrapper(f.Function) }
+		if i := slices.IndexFunc(frames, does); i > 0 {
+			f = &frames[i]
+		}
+		return verdict.Taker{Library: libraryOf(f), Function: nameOf(f)}
 	}
 	return verdict.Taker{}
 }

@@ -66,6 +66,12 @@ func TestTakerOn(t *testing.T) {
 			[]growth.Frame{native("parse", "/opt/app/libparse.so.2"), main},
 			verdict.Taker{Library: "libparse.so.2", Function: "parse"},
 		},
+		"C, by a wrapper": {
+			[]growth.Frame{
+				native("ngx_alloc", "/usr/sbin/nginx"), native("remember", "/opt/app/module.so"), main,
+			},
+			verdict.Taker{Library: "module.so", Function: "remember"},
+		},
 	} {
 		if got := takerOn(c.frames); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -75,13 +75,15 @@ func JudgeStacks(snapshots []*growth.Snapshot, window Window, rssRate float64) [
 
 	stacks := r.stacks()
 	trends := make([]StackTrend, len(stacks))
+	risk := growth.SignificanceLevel / float64(len(stacks)) // Bonferroni
 	for i := range stacks {
-		trends[i] = r.judge(&stacks[i], growth.SignificanceLevel/float64(len(stacks))) // Bonferroni
+		trends[i] = r.judge(&stacks[i], risk)
 		trends[i].Share = math.NaN()
 		if rssRate > 0 {
 			trends[i].Share = trends[i].Rate / rssRate
 		}
 	}
+	r.judgeOrigins(stacks, trends, risk)
 
 	slices.SortFunc(trends, func(a, b StackTrend) int {
 		return cmp.Or(

@@ -103,7 +103,8 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	if r.Reason == keeper.ReasonNative && interpreter != "" {
 		r.Reason, r.Sweep.Runtime = keeper.ReasonRuntime, interpreter
 	}
-	if isNative && len(r.Paths) > 0 && runtime != "" { // its references may keep them
+	isKept := len(r.Paths) > 0 || r.Reason == keeper.ReasonNative
+	if isNative && isKept && runtime != "" { // its references may keep them
 		r.Paths, r.Reason = nil, keeper.ReasonRuntime
 		r.Sweep = keeper.Sweep{
 			Samples: r.Samples, Premise: keeper.PremiseRuntime, Runtime: runtime,

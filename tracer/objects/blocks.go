@@ -156,27 +156,3 @@ func (m *memory) addMmapped(b block) {
 		m.mmapped = slices.Insert(m.mmapped, i, b)
 	}
 }
-
-// eachBlock calls visit for the live blocks of one size that begin in a piece.
-func (p *piece) eachBlock(kind blockKind, size uint64, visit func(block)) {
-	switch {
-	case p.region.kind == regionHeap && kind == blockChunk:
-		for _, c := range p.chunks {
-			b := block{c.User(), blockChunk}
-			if c.InUse && c.Start >= p.Start && isSize(b, size) {
-				visit(b)
-			}
-		}
-	case p.region.kind == regionAnonymous && kind == blockPool:
-		poolSize := p.memory.poolSize
-		for at := mem.AlignUp(p.Start, poolSize); at < p.End(); at += poolSize {
-			found, _ := p.poolAt(at)
-			if found == nil || found.BlockSize != size {
-				continue
-			}
-			for b := range found.Live {
-				visit(block{b, blockPool})
-			}
-		}
-	}
-}

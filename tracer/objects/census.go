@@ -121,7 +121,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 		c.result.seed = options.Before.seed
 	} else {
 		c.result.seed = maphash.MakeSeed()
-		c.result.seen = newSeenSet(h.memory.spans.Len() + h.memory.bulk)
+		c.result.seen = newSeenSet()
 	}
 	for _, t := range h.types.known {
 		t.counted = 0

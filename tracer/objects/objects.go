@@ -207,7 +207,7 @@ func (h *Heap) readRuntime() error {
 // use makes the readers of a memory.
 func (h *Heap) use(m *memory) {
 	h.memory = m
-	h.pages = &pageCache{memory: m, kept: make(map[uint64][]byte)}
+	h.pages = newPageCache(m)
 	h.roots.pages = h.pages
 	if h.python == nil {
 		return

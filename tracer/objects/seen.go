@@ -1,40 +1,45 @@
 package objects
 
-import (
-	"math/bits"
-
-	"github.com/allocscope/allocscope/tracer/cpython"
-)
-
-// Bounds of a seenSet, in bits.
-const (
-	minSeenBits = 1 << 16
-	maxSeenBits = 1 << 28 // 32 MiB
-)
-
-// A seenSet remembers addresses of objects in a bit each: a Bloom filter with one hash function. It
-// is small, and has all that were added, and besides some that were not. Those cost samples alone,
-// of all types alike.
+// A seenSet remembers addresses of objects in a bit each, by windows. It is exact as long as it has
+// room for each window; from then on it may have some that were not added. Those cost samples alone.
 type seenSet struct {
-	bits  []uint64
-	shift int
+	windows map[uint64]int // where the bits of a window are, by its number
+	bits    bitmap
+
+	last   uint64 // the window that was looked up last
+	lastAt int
 }
 
-// newSeenSet returns a set for the objects in some bytes of memory. They are of 16 bytes and more.
-func newSeenSet(memory uint64) *seenSet {
-	n := min(max(memory/cpython.ObjectHead, minSeenBits), maxSeenBits)
-	log := bits.Len64(n - 1)
-	return &seenSet{bits: make([]uint64, 1<<log/64), shift: 64 - log}
-}
+const (
+	bitsOfWindow   = windowBytes / granule
+	maxSeenWindows = 1 << 14 // 32 MiB of bits
+)
 
-// place returns the bit of an address: multiplicative hashing, Knuth, TAOCP 3, section 6.4.
-func (s *seenSet) place(address uint64) uint64 {
-	return address / wordSize * 0x9e3779b97f4a7c15 >> s.shift
+func newSeenSet() *seenSet { return &seenSet{windows: make(map[uint64]int), lastAt: -1} }
+
+// place returns the bit of an address; false: its window has none.
+func (s *seenSet) place(address uint64) (bit uint64, ok bool) {
+	window := address / windowBytes
+	if window != s.last || s.lastAt < 0 {
+		at, isKnown := s.windows[window]
+		if isFull := len(s.windows) == maxSeenWindows; !isKnown && isFull {
+			at = int(window % maxSeenWindows)
+		} else if !isKnown {
+			return 0, false
+		}
+		s.last, s.lastAt = window, at
+	}
+	return uint64(s.lastAt)*bitsOfWindow + address%windowBytes/granule, true
 }
 
 func (s *seenSet) add(address uint64) {
-	i := s.place(address)
-	s.bits[i/64] |= 1 << (i % 64)
+	bit, ok := s.place(address)
+	if !ok {
+		s.windows[address/windowBytes] = len(s.windows)
+		s.bits = append(s.bits, make(bitmap, bitsOfWindow/64)...)
+		bit, _ = s.place(address)
+	}
+	s.bits.add(bit)
 }
 
 // has reports whether an address may have been added. A nil set has none.
@@ -42,6 +47,6 @@ func (s *seenSet) has(address uint64) bool {
 	if s == nil {
 		return false
 	}
-	i := s.place(address)
-	return s.bits[i/64]>>(i%64)&1 == 1
+	bit, ok := s.place(address)
+	return ok && s.bits.has(bit)
 }

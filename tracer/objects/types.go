@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -20,6 +21,8 @@ const (
 	maxMembers    = 256
 	maxClassNames = 1 << 8  // entries of a type's dict that are read
 	maxNamespace  = 1 << 12 // entries of a module's dict that are read
+
+	hashFactor = 0x9e3779b97f4a7c15 // multiplicative hashing, Knuth, TAOCP 3, section 6.4
 )
 
 // A typeKind is how objects of a type refer to others.
@@ -111,6 +114,9 @@ func (t *typeInfo) qualifiedName() string {
 	return t.name
 }
 
+// isLeaf reports whether objects of a type refer to nothing.
+func (t *typeInfo) isLeaf() bool { return t.isInline && t.flags&cpython.FlagHaveGC == 0 }
+
 // A typeTable reads the types of Python objects, and keeps them: each object leads to its type.
 type typeTable struct {
 	python   *interpreter.Runtime
@@ -120,10 +126,19 @@ type typeTable struct {
 	memory   *memory
 	pages    *pageCache
 
+	recent  [recentTypes]recentType
 	known   map[uint64]*typeInfo
 	unknown map[uint64]struct{} // addresses that have no type
 	depth   int                 // of types that lead to each other, and are being read
 }
+
+// A recentType is a result of typeTable.at: most objects that lie near each other are of few types.
+type recentType struct {
+	address uint64
+	t       *typeInfo // nil: there is none
+}
+
+const recentTypes = 1 << 10
 
 // hasBase reports whether a type, or one that it is derived from, is among some by name.
 func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
@@ -144,18 +159,24 @@ func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
 // at returns the type at an address, nil if there is none. It reads each address once. Types
 // lead to other types, and forged ones in a circle: it follows maxBases.
 func (types *typeTable) at(address uint64) *typeInfo {
-	if t, ok := types.known[address]; ok {
+	recent := &types.recent[address*hashFactor>>(64-bits.Len64(recentTypes-1))]
+	if recent.address == address {
+		return recent.t
+	}
+	t, isKnown := types.known[address]
+	_, isNone := types.unknown[address]
+	if isKnown || isNone {
+		*recent = recentType{address, t}
 		return t
 	}
-	_, isNone := types.unknown[address]
-	if isNone || !types.mayBe(address) || types.depth >= maxBases ||
+	if !types.mayBe(address) || types.depth >= maxBases ||
 		types.memory.budget.isSpent() {
 		return nil
 	}
 
 	// Its own type and its base are types, too, and are read on the way.
 	types.depth++
-	t := types.read(address)
+	t = types.read(address)
 	types.depth--
 	if known := types.known[address]; known != nil { // it leads to itself
 		return known

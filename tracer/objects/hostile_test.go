@@ -106,7 +106,7 @@ func FuzzChunks(f *testing.F) {
 		if heap.End -= min(short%process.PageSize&^7, heap.Len()); heap.Len() == 0 {
 			return
 		}
-		m := newMemory(nil, forged, nil)
+		m := newMemory(nil, forged)
 		parts, err := m.walkHeap(heap)
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func FuzzSearch(f *testing.F) {
 		stack := mem.Span{Start: whole.Start, End: whole.Start + process.PageSize}
 		heap := mem.Span{Start: stack.End, End: whole.Start + 2*process.PageSize}
 		rest := mem.Span{Start: heap.End, End: whole.End}
-		m := newMemory(nil, forged, nil)
+		m := newMemory(nil, forged)
 		m.spans = mem.Spans{whole}
 		m.regions = []region{{stack, regionStack}, {heap, regionHeap}, {rest, regionAnonymous}}
 		h := &Heap{

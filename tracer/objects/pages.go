@@ -150,6 +150,13 @@ func (c *pageCache) contentOf(b block) []byte {
 	return content
 }
 
+// read reads bytes of one page, be it in RAM or not.
+func (c *pageCache) read(address uint64, to []byte) bool {
+	content, ok := c.peek(address, len(to))
+	copy(to, content)
+	return ok || c.memory.process.ReadMemory(address, to) == nil
+}
+
 // cString returns the C string at an address, printable, of at most limit bytes.
 func (c *pageCache) cString(address uint64, limit int) (string, bool) {
 	if address == 0 || address >= maxAddress {
@@ -160,12 +167,12 @@ func (c *pageCache) cString(address uint64, limit int) (string, bool) {
 	// be.
 	text := make([]byte, limit)
 	inPage := min(uint64(limit), process.PageSize-address%process.PageSize)
-	if c.memory.process.ReadMemory(address, text[:inPage]) != nil {
+	if !c.read(address, text[:inPage]) {
 		return "", false
 	}
 	end := bytes.IndexByte(text[:inPage], 0)
 	if rest := text[inPage:]; end < 0 && len(rest) > 0 {
-		if c.memory.process.ReadMemory(address+inPage, rest) != nil {
+		if !c.read(address+inPage, rest) {
 			return "", false
 		}
 		end = bytes.IndexByte(text, 0)

@@ -61,9 +61,9 @@ func (b boundedReader) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, e
 func testKeptPages(t *testing.T) {
 	const typed = 4 << 20
 	forged := newImage(forgedWords(2, typed))
-	m := newMemory(nil, boundedReader{forged, t}, nil)
+	m := newMemory(nil, boundedReader{forged, t})
 	m.regions = []region{{forged.span(), regionStatic}}
-	pages := &pageCache{memory: m, kept: make(map[uint64][]byte)}
+	pages := newPageCache(m)
 	types := &typeTable{
 		version: &cpython.Version{}, heads: []uint64{0}, memory: m, pages: pages,
 	}

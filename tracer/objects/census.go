@@ -89,8 +89,6 @@ type counter struct {
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
 	share   float64
-	pieces  int      // that were visited
-	learned int      // types that were new in the last one
 	owned   float64  // bytes of tables in pools that were counted with their containers
 	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
 	// tensorsKnown is set if all tensors were noted.
@@ -173,20 +171,9 @@ func (c *counter) shareWithin(options CensusOptions) float64 {
 	return share
 }
 
-// The types of the first pieces are read at once, and so are the types of pieces that follow one
-// with many unknown types.
-const fewPieces, fewTypes = 32, 8
-
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
-	known := len(c.heap.types.known)
-	defer func() { c.learned = len(c.heap.types.known) - known }()
-	// To read types one by one costs a call each, and to collect the types of a piece first costs a
-	// pass over it. After the first pieces new types are rare.
-	if c.pieces++; c.pieces <= fewPieces || c.learned > fewTypes {
-		c.learnTypes(p)
-	}
-
+	c.heap.types.prepare(p)
 	switch p.region.kind {
 	case regionAnonymous:
 		return c.visitPools(p)
@@ -249,32 +236,6 @@ func (c *counter) alone() error {
 		}
 	}
 	return nil
-}
-
-// learnTypes reads the types of the objects of a piece.
-func (c *counter) learnTypes(p *piece) {
-	var blocks [][]byte
-	switch p.region.kind {
-	case regionAnonymous:
-		size := p.memory.poolSize
-		for start := mem.AlignUp(p.Start, size); start < p.End(); start += size {
-			found, _ := p.poolAt(start)
-			if found == nil {
-				continue
-			}
-			for b := range found.Live {
-				blocks = append(blocks, p.At(b.Start, found.BlockSize))
-			}
-		}
-	case regionHeap:
-		for _, k := range p.chunks {
-			if user := k.User(); k.InUse {
-				blocks = append(blocks, p.At(user.Start, min(user.Len(), chunkContents)))
-			}
-		}
-	}
-
-	c.heap.types.learn(blocks)
 }
 
 // beginGroup ends the group of pools before, if an address is in another one.

@@ -217,6 +217,9 @@ func (x *index) erase(p *piece, first uint64) {
 	i, _ := slices.BinarySearch(x.samples, p.Start)
 	hasSample := i < len(x.samples) && x.samples[i] < p.End()
 
+	if x.heap.types != nil {
+		x.heap.types.prepare(p)
+	}
 	visit := func(b block) {
 		content := p.At(b.Start, min(b.Len(), p.End()-min(b.Start, p.End())))
 		if content == nil {

@@ -89,6 +89,20 @@ func (h *Heap) newIndex(samples []uint64) *index {
 		next += pages
 	}
 
+	// Nothing is read of bulk data, and words may lead to its start all the same.
+	starts := slices.Clone(x.samples)
+	for _, b := range h.memory.mmapped {
+		starts = append(starts, b.Start)
+	}
+	for _, start := range starts {
+		for at := start &^ (indexPage - 1); at < start+maxInterior*wordSize; at += indexPage {
+			if x.wordOf(at) == 0 && at < maxAddress && next < maxIndexPages {
+				x.number(at, next, 1)
+				next++
+			}
+		}
+	}
+
 	granules := next * indexPage / granule
 	x.leaves, x.starts = make(bitmap, granules/64+1), make(bitmap, granules/64+1)
 	x.shift = max(0, bits.Len64(next*wordsOfPage)-bucketBits)

@@ -66,6 +66,7 @@ func testKeptPages(t *testing.T) {
 	pages := newPageCache(m)
 	types := &typeTable{
 		version: &cpython.Version{}, heads: []uint64{0}, memory: m, pages: pages,
+		known: make(map[uint64]*typeInfo), unknown: make(map[uint64]struct{}),
 	}
 
 	var objects [][]byte

@@ -71,35 +71,58 @@ func (h *Heap) Search(
 	if err != nil {
 		return nil, err
 	}
+
+	// Words lead to samples whose container has moved meanwhile. A sweep takes longer than to search
+	// once more. Garbage, and samples for which there was no time, are not searched again.
+	mayBeFound := func(r keeper.Search) bool {
+		return unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget
+	}
+	isNew := func(r keeper.Search) bool {
+		return mayBeFound(r) && r.Reason != keeper.ReasonUnreferenced
+	}
+	isRest := func(r keeper.Search) bool {
+		return mayBeFound(r) && r.Reason == keeper.ReasonUnreferenced && len(r.Sweep.Lost) == 0
+	}
+	if err := h.searchAgain(whole, suspects, results, began, isNew); err != nil {
+		return results, whole.canceled() // the first ones stand
+	}
 	if err := h.sweepFor(whole, results); err != nil {
 		return results, whole.canceled()
 	}
+	_ = h.searchAgain(whole, suspects, results, began, isRest)
+	return results, whole.canceled()
+}
 
-	// Garbage, and samples for which there was no time, are not searched again.
+// searchAgain searches for some suspects once more, and takes the results that explain more.
+func (h *Heap) searchAgain(
+	whole *budget, suspects []Suspect, results []keeper.Search, began time.Duration,
+	choose func(keeper.Search) bool,
+) error {
 	var again []Suspect
 	var indices []int // in results
 	for i, r := range results {
-		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget &&
-			len(r.Sweep.Lost) == 0 {
+		if choose(r) {
 			again, indices = append(again, suspects[i]), append(indices, i)
 		}
 	}
 	if len(again) == 0 || whole.check() {
-		return results, whole.canceled()
+		return nil
 	}
 
 	second, err := h.searchOnce(whole, again, began)
 	if err != nil {
-		return results, whole.canceled() // the first ones stand
+		return err
 	}
 	for k, r := range second {
 		first := &results[indices[k]]
 		if first.Took = r.Took; explained(r) > explained(*first) {
-			r.Sweep = first.Sweep
+			if first.Sweep.Premise != keeper.PremiseHolds || len(first.Sweep.Lost) == 0 {
+				r.Sweep = first.Sweep
+			}
 			*first = r
 		}
 	}
-	return results, whole.canceled()
+	return nil
 }
 
 // sweepFor sweeps for the samples of results of which nearly none has a path.

@@ -49,6 +49,7 @@ type index struct {
 	pages [][]uint32 // numbers of the pages of an area; 0: nothing leads there
 	high  uint64     // the largest address that has a page number
 
+	most   int      // references that are remembered
 	edges  []uint64 // the number of the word that is led to, and of the word that leads there
 	leaves bitmap   // objects that are data, by granules
 	starts bitmap   // chunks of malloc, by granules
@@ -72,7 +73,9 @@ func (b bitmap) has(i uint64) bool { return b[i/64]>>(i%64)&1 == 1 }
 
 // newIndex numbers the words of the memory of the last refresh.
 func (h *Heap) newIndex(samples []uint64) *index {
-	x := &index{heap: h, memory: h.memory, areas: make([]uint16, maxAddress>>areaBits)}
+	x := &index{
+		heap: h, memory: h.memory, most: maxIndexed, areas: make([]uint16, maxAddress>>areaBits),
+	}
 	x.samples = slices.Sorted(slices.Values(samples))
 
 	next := uint64(1)
@@ -153,10 +156,6 @@ func (x *index) addressOf(word uint64) uint64 {
 // read reads all memory. Where it has too many references, it takes the ones that lead to some
 // targets alone; nil: all.
 func (x *index) read(only map[uint64]bool) error {
-	if x.edges == nil {
-		words := x.memory.spans.Len() / wordSize
-		x.edges = make([]uint64, 0, min(maxIndexed, words+wordsOfPage))
-	}
 	x.edges, x.only = x.edges[:0], only
 
 	part := 0
@@ -205,10 +204,8 @@ func (x *index) scan(p *piece, first uint64) error {
 		if target == 0 || x.leaves.has(target/2) || x.only != nil && !x.only[target] {
 			continue
 		}
-		if len(x.edges) == cap(x.edges) {
-			if x.dropLeaves(); len(x.edges) > cap(x.edges)/8*7 {
-				return errIndexFull
-			}
+		if len(x.edges) == cap(x.edges) && !x.makeRoom() {
+			return errIndexFull
 		}
 		x.edges = append(x.edges, target<<32|(first+i/wordSize))
 	}
@@ -216,6 +213,22 @@ func (x *index) scan(p *piece, first uint64) error {
 		return errLate
 	}
 	return nil
+}
+
+// makeRoom makes room for more references; false: there are too many.
+func (x *index) makeRoom() bool {
+	const step, rest = 1 << 17, 8 // one of so many
+	x.dropLeaves()
+	if len(x.edges) <= cap(x.edges)/rest*(rest-1) && len(x.edges) > 0 {
+		return true
+	}
+	if len(x.edges) >= x.most/rest*(rest-1) {
+		return false
+	}
+	grown := make([]uint64, len(x.edges), min(x.most, len(x.edges)*3/2+step))
+	copy(grown, x.edges)
+	x.edges = grown
+	return true
 }
 
 // dropLeaves drops references to objects that are data: some were read before their target.

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -400,6 +401,7 @@ func (s *search) hit(found hit) {
 	n, at := found.node, found.at
 	r, ok := s.heap.memory.regionAt(at)
 	if now, isRead := s.heap.pages.word(at); !ok || !isRead || now != found.value {
+		s.follow(found, r)
 		return
 	}
 	if len(n.edges) >= maxEdges || s.edges >= maxAllEdges {
@@ -427,13 +429,81 @@ func (s *search) hit(found hit) {
 	}
 
 	if e.from == nil && e.root == nil {
-		n.foreign++
+		if !s.follow(found, r) {
+			n.foreign++
+		}
 		return
 	}
+	s.add(n, e)
+}
+
+// add adds a reference to a node.
+func (s *search) add(n *node, e edge) {
 	if n.countAlike(e) >= maxAlike || e.from != nil && !s.nodes.keep(e.from) {
 		n.more = true
 		return
 	}
 	n.edges = append(n.edges, e)
 	s.edges++
+}
+
+// follow looks for a word in the table of a container that has moved since the index was made, and
+// adds it from there: a list that grows moves all the time. It returns false if it has found none.
+func (s *search) follow(found hit, r region) bool {
+	h := s.heap
+	start := s.blockStart(found.at, r)
+	if start == 0 || h.objects == nil || len(found.node.edges) >= maxEdges {
+		return false
+	}
+
+	words, _ := s.index.referers(start)
+	for _, at := range words[:min(len(words), maxAlike)] {
+		in, _ := h.memory.regionAt(at)
+		owner, now := s.nodes.holder(s.index, at, in), uint64(0)
+		if owner == nil || owner.typ == nil {
+			continue
+		}
+		now, isRead := h.pages.word(at)
+		_, isTable, _ := h.objects.tableReference(edge{from: owner, at: at, value: now}, now)
+		table, size := h.objects.table(owner)
+		if !isRead || now == start || !isTable || table < now || table == 0 {
+			continue
+		}
+		place := h.memory.findWord(table, size, found.value)
+		if place == 0 || !s.nodes.keep(owner) {
+			continue
+		}
+
+		n := s.nodes.byBlock[now]
+		if n == nil {
+			b := block{mem.Span{Start: now, End: table + size}, blockOther}
+			n = &node{block: b, address: now, isFollowed: true, searched: !s.index.isCut}
+			n.edges = []edge{{from: owner, at: at, value: now}}
+			if !s.nodes.keep(n) {
+				return false
+			}
+		}
+		s.add(found.node, edge{from: n, at: place, value: found.value})
+		return true
+	}
+	return false
+}
+
+// blockStart returns where the block of a word began when the index was made; 0: it is not known.
+func (s *search) blockStart(at uint64, r region) uint64 {
+	h := s.heap
+	switch size := h.memory.poolSize; r.kind {
+	case regionHeap:
+		if start := s.index.chunkStart(at); start != 0 {
+			return start + glibc.HeaderSize
+		}
+	case regionAnonymous:
+		if p, _ := h.pages.pool(at&^(size-1), size); h.types != nil && p != nil {
+			b, _ := p.Find(at)
+			return b.Start
+		}
+		b, _ := h.memory.mmappedAt(at)
+		return b.Start
+	}
+	return 0
 }

@@ -5,9 +5,14 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // forgeIndex returns the index of random words of which some lead into the memory, with the places
@@ -94,4 +99,68 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%d references, want %d", len(x.edges), count)
 		}
 	})
+}
+
+// movingScript has a list whose table moves when it is told to grow.
+const movingScript = `
+class Kept:
+    pass
+kept = [Kept() for _ in range(60000)]
+print("objects", *map(id, kept[::4000]))
+print("ready", flush=True)
+input()
+kept.extend(None for _ in range(400000))
+print("moved", flush=True)
+input()
+`
+
+// A table that moves after the index was made is found by its list.
+func TestMovedTable(t *testing.T) {
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", movingScript)
+	var suspect Suspect
+	for _, field := range strings.Fields(target.Await("ready")[0])[1:] {
+		address, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		suspect.Objects = append(suspect.Objects, address)
+	}
+	h := openedHeap(t, target.PID())
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
+
+	s := newSearch(h)
+	h.memory.budget = newBudget(t.Context(), time.Minute)
+	samples := s.findSamples(suspect)
+	if err := s.readIndex(suspect.Objects); err != nil || s.late {
+		t.Fatal(err, s.late)
+	}
+	target.Say("grow")
+	target.Await("moved")
+	if err := s.climb([][]*node{samples}); err != nil {
+		t.Fatal(err)
+	}
+
+	rep := &reporter{heap: h, ways: s.ways}
+	r := rep.result(suspect, samples)
+	if len(r.Paths) != 1 || r.Paths[0].Samples != len(suspect.Objects) ||
+		r.Paths[0].Root.Name != "kept" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func openedHeap(t *testing.T, pid int) *Heap {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	h, err := Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
 }

@@ -217,7 +217,8 @@ func newSearch(h *Heap) *search {
 	return s
 }
 
-// readIndex reads all memory. Of an index that is cut short the rest of the time makes what it can.
+// readIndex reads all memory, in most of the time. The rest is for the levels, also where the index
+// was cut short.
 func (s *search) readIndex(samples []uint64) error {
 	whole := s.heap.memory.budget
 	s.heap.memory.budget = whole.most()

@@ -34,7 +34,7 @@ const (
 var errIndexFull = errors.New("too many references")
 
 // An index has the words of the searched memory that lead to blocks in it, by where they lead. One
-// pass over the memory makes it: then a search follows references without reading all memory again.
+// pass over the memory makes it, or two where a table of data is large: then a search follows references without reading all memory again.
 //
 // It leaves out words that keep nothing: the types of objects, the lists of the garbage collector,
 // and all words of objects that are data, such as text. Nor has it references to such objects, but
@@ -52,7 +52,9 @@ type index struct {
 	most   int      // references that are remembered
 	edges  []uint64 // the number of the word that is led to, and of the word that leads there
 	leaves bitmap   // objects that are data, by granules
-	starts bitmap   // chunks of malloc, by granules
+	// isMarked: one pass has found all of these.
+	isMarked bool
+	starts   bitmap // chunks of malloc, by granules
 
 	bounds []int // of the buckets of edges
 	sorted bitmap
@@ -158,7 +160,7 @@ func (x *index) addressOf(word uint64) uint64 {
 func (x *index) read(only map[uint64]bool) error {
 	x.edges, x.only = x.edges[:0], only
 
-	part := 0
+	part, isFull := 0, false
 	err := x.memory.each(nil, func(p *piece) error {
 		for !x.isPart(part, p) {
 			part++
@@ -167,10 +169,19 @@ func (x *index) read(only map[uint64]bool) error {
 			return errLate
 		}
 		first := uint64(x.first[part])
-		x.erase(p, first)
-		return x.scan(p, first*wordsOfPage)
+		if x.erase(p, first); isFull {
+			return x.late()
+		}
+		err := x.scan(p, first*wordsOfPage)
+		if isFull = errors.Is(err, errIndexFull) && !x.isMarked; isFull {
+			return nil
+		}
+		return err
 	})
+	x.isMarked = true
 	switch {
+	case err == nil && isFull: // most references may be to data that comes later
+		return x.read(only)
 	case errors.Is(err, errIndexFull) && only == nil:
 		return err
 	case errors.Is(err, errLate) || errors.Is(err, errIndexFull):
@@ -209,6 +220,11 @@ func (x *index) scan(p *piece, first uint64) error {
 		}
 		x.edges = append(x.edges, target<<32|(first+i/wordSize))
 	}
+	return x.late()
+}
+
+// late returns errLate if the time is used up.
+func (x *index) late() error {
 	if x.memory.budget.check() {
 		return errLate
 	}

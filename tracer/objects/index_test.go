@@ -101,7 +101,7 @@ func TestIndex(t *testing.T) {
 	})
 }
 
-// movingScript has a list whose table moves when it is told to grow.
+// movingScript has a list whose table moves at a line of input.
 const movingScript = `
 class Kept:
     pass

@@ -172,6 +172,8 @@ func FuzzSearch(f *testing.F) {
 				stacks:  []native.Stack{{TID: 1, Start: stack.Start, End: stack.End, Known: true}},
 			},
 		}
+		m.findParts()
+		h.pages = newPageCache(m)
 		h.use(m)
 		suspects := []Suspect{{Stack: 1, Objects: []uint64{
 			heap.Start + glibc.HeaderSize, heap.Start + sample%process.PageSize, rest.Start + glibc.HeaderSize,

@@ -49,9 +49,10 @@ type index struct {
 	pages [][]uint32 // numbers of the pages of an area; 0: nothing leads there
 	high  uint64     // the largest address that has a page number
 
-	most   int      // references that are remembered
-	edges  []uint64 // the number of the word that is led to, and of the word that leads there
-	leaves bitmap   // objects that are data, by granules
+	most     int // references that are remembered
+	repeated [repeatedTargets]repetition
+	edges    []uint64 // the number of the word that is led to, and of the word that leads there
+	leaves   bitmap   // objects that are data, by granules
 	// isMarked: one pass has found all of these.
 	isMarked bool
 	starts   bitmap // chunks of malloc, by granules
@@ -66,6 +67,12 @@ type index struct {
 	// isCut: the time was used up before all memory was read.
 	isCut bool
 }
+
+// A repetition counts the references to a target, most of which lie near each other where they are
+// many.
+type repetition struct{ target, count uint64 }
+
+const repeatedTargets = 1 << 10
 
 // A bitmap is a set of small numbers.
 type bitmap []uint64
@@ -159,6 +166,7 @@ func (x *index) addressOf(word uint64) uint64 {
 // targets alone; nil: all.
 func (x *index) read(only map[uint64]bool) error {
 	x.edges, x.only = x.edges[:0], only
+	clear(x.repeated[:])
 
 	part, isFull := 0, false
 	err := x.memory.each(nil, func(p *piece) error {
@@ -213,6 +221,13 @@ func (x *index) scan(p *piece, first uint64) error {
 		}
 		target := x.wordOf(w)
 		if target == 0 || x.leaves.has(target/2) || x.only != nil && !x.only[target] {
+			continue
+		}
+		few := &x.repeated[target%repeatedTargets]
+		if few.target != target {
+			*few = repetition{target: target}
+		}
+		if few.count++; few.count > maxWords+1 { // no more of them are read
 			continue
 		}
 		if len(x.edges) == cap(x.edges) && !x.makeRoom() {

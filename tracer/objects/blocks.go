@@ -62,30 +62,6 @@ func (p *piece) poolAt(address uint64) (found *pymalloc.Pool, isChanging bool) {
 	return found, isChanging
 }
 
-// blockAt returns the live block of an address in the piece, and false if there is none that is
-// known.
-func (p *piece) blockAt(address uint64) (block, bool) {
-	switch p.region.kind {
-	case regionHeap:
-		i := lastAt(p.chunks, address, func(c glibc.Chunk) uint64 { return c.User().Start })
-		if i < 0 || !p.chunks[i].InUse || address >= p.chunks[i].User().End {
-			return block{}, false
-		}
-		return block{p.chunks[i].User(), blockChunk}, true
-
-	case regionAnonymous:
-		found, isChanging := p.poolAt(address)
-		switch {
-		case found != nil:
-			return poolBlock(found, address)
-		case isChanging:
-			return block{}, false
-		}
-		return p.memory.mmappedAt(address)
-	}
-	return block{}, false
-}
-
 const (
 	maxMmapped    = 1 << 30 // bytes of a chunk that are searched back for its header
 	headersAtOnce = 512

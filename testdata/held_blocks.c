@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCKS = 10, SIZE = 200, BULK = 4 << 20 };
+enum { BLOCKS = 10, SIZE = 200, BULK = 4 << 20, HOLDER = 40000 };
 
 static uintptr_t noted[BLOCKS]; /* of the present kind, inverted */
 void *table[BLOCKS];
@@ -203,15 +203,16 @@ static void hold_in_bulk(void)
 	table[0] = bulk;
 }
 
-/* Blocks whose addresses were in memory that is freed. */
-static void hold_in_freed(void)
+/* Blocks whose addresses were in memory that is freed: too large for the caches of threads, and
+ * between blocks in use. */
+__attribute__((noinline)) static void hold_in_freed(void)
 {
-	void **holders[BLOCKS];
+	void **holders[BLOCKS], *volatile beside;
 
 	for (int i = 0; i < BLOCKS; i++) {
-		holders[i] = malloc(5000);
+		holders[i] = malloc(HOLDER);
 		holders[i][300] = block(i);
-		malloc(100);
+		beside = malloc(HOLDER);
 	}
 	for (int i = 0; i < BLOCKS; i++)
 		free(holders[i]);

@@ -118,7 +118,8 @@ var (
 	sources = set("heap mapping fault python tensor cuda step breakdown")
 	mallocs = set("glibc jemalloc mimalloc tcmalloc musl")
 	// runtimes are named in tracer/objects/native.
-	runtimes = set("V8 Java ART .NET JavaScriptCore SpiderMonkey Hermes LuaJIT Racket Chez SBCL")
+	runtimes = set("V8 Java ART .NET JavaScriptCore SpiderMonkey Hermes LuaJIT Racket Chez " +
+		"SBCL Perl Ruby PHP Lua")
 
 	pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*t?$`)
 	devices       = regexp.MustCompile(`^(cpu|cuda|meta|mps|xpu|hpu)(:[0-9]+)?$`)

@@ -130,6 +130,7 @@ var keeperReasons = map[keeper.Reason]string{
 // shortReasons are why no keeper is known, in a few words.
 var shortReasons = map[keeper.Reason]string{
 	keeper.ReasonMany:         "each by another variable",
+	keeper.ReasonAllocator:    "the blocks of this malloc are not known",
 	keeper.ReasonNative:       "by memory of native code without a name",
 	keeper.ReasonUnreferenced: "no reference was found",
 	keeper.ReasonBudget:       "no CPU time was left",
@@ -145,7 +146,7 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 	isOfObjects := main != nil &&
 		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
 	if k := s.UnansweredKeeper(); isOfObjects && grows(s) && k != nil &&
-		k.Reason == keeper.ReasonRuntime && k.Runtime != "" {
+		k.Reason == keeper.ReasonRuntime && k.Runtime != "" && k.Lost == 0 {
 		return []string{"kept by: not known, as the references of " + k.Runtime + "'s heap cannot be read"}
 	}
 	if !isOfObjects || !grows(s) {

@@ -164,22 +164,32 @@ func TestNativeStep(t *testing.T) {
 	}
 }
 
-// TestUnkeptRuntime names the runtime whose references cannot be read.
-func TestUnkeptRuntime(t *testing.T) {
-	s := &summary.Summary{
-		Process:  summary.Process{PID: 7},
-		Suspects: []summary.Suspect{{Function: "node::Buffer::New (/usr/bin/node)", StackIDs: []string{"1"}}},
-		Keepers: []summary.Keeper{
-			{PID: 7, StackID: "1", Samples: 16, Reason: keeper.ReasonRuntime, Runtime: "V8"},
+// TestUnkept names the runtime whose references cannot be read, and says why nothing is known of
+// the blocks of a malloc. Memory that nothing refers to is in no heap of an interpreter.
+func TestUnkept(t *testing.T) {
+	for want, k := range map[string]summary.Keeper{
+		"kept by: not known, as the references of V8's heap cannot be read": {
+			Samples: 16, Reason: keeper.ReasonRuntime, Runtime: "V8",
 		},
-		Diagnoses: []summary.Diagnosis{
-			{Process: 7, Cause: diagnosis.HeapLeak, Share: 1, Confidence: diagnosis.High},
+		"kept by: not found (the blocks of this malloc are not known)": {
+			Reason: keeper.ReasonAllocator,
 		},
-	}
-	s.Class = verdict.ClassGrowing
-	want := []string{"kept by: not known, as the references of V8's heap cannot be read"}
-	if got := unkeptLine(s, Place{}); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+		"kept by nothing that one search has found, in 16 of 16 samples": {
+			Samples: 16, Reason: keeper.ReasonRuntime, Runtime: "Perl", Lost: 16,
+		},
+	} {
+		k.PID, k.StackID = 7, "1"
+		s := &summary.Summary{
+			Process: summary.Process{PID: 7}, Keepers: []summary.Keeper{k},
+			Suspects: []summary.Suspect{{Function: "New (/usr/bin/node)", StackIDs: []string{"1"}}},
+			Diagnoses: []summary.Diagnosis{
+				{Process: 7, Cause: diagnosis.HeapLeak, Share: 1, Confidence: diagnosis.High},
+			},
+		}
+		s.Class = verdict.ClassGrowing
+		if got := unkeptLine(s, Place{}); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

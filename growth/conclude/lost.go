@@ -131,17 +131,39 @@ func takerOn(frames []growth.Frame) verdict.Taker {
 	python := slices.IndexFunc(frames, func(f growth.Frame) bool { return f.Python })
 	switch {
 	case python > 0:
-		f := &frames[python-1]
+		called := slices.Clone(frames[:python])
+		slices.Reverse(called)
+		f := besidePython(called)
 		return verdict.Taker{
 			Library: libraryOf(f), Function: nameOf(f), Caller: frames[python].Function,
 		}
 	case python == 0 && len(frames) > 1 && !frames[1].Python && !frames[1].IsRoot():
-		f := &frames[1]
+		f := besidePython(frames[1:])
 		return verdict.Taker{Library: libraryOf(f), Function: nameOf(f), CallsPython: true}
 	case python < 0 && len(frames) > 0:
 		return verdict.Taker{Library: libraryOf(&frames[0]), Function: nameOf(&frames[0])}
 	}
 	return verdict.Taker{}
+}
+
+// wrappers are modules and files through which Python and functions of C that a user has chosen
+// call each other.
+var wrappers = []string{"_ctypes", "_cffi_backend", "libffi.so"}
+
+// besidePython is the first frame of C that is no wrapper, of frames that begin beside Python's. It
+// is the first one where no function is behind the wrappers.
+func besidePython(frames []growth.Frame) *growth.Frame {
+	for i := range frames {
+		f := &frames[i]
+		isOf := func(name string) bool { return strings.HasPrefix(libraryOf(f), name) }
+		if f.Python || f.IsRoot() {
+			break
+		}
+		if !slices.ContainsFunc(wrappers, isOf) {
+			return f
+		}
+	}
+	return &frames[0]
 }
 
 // nameOf is the name of a function; empty: its file has no symbol for it.

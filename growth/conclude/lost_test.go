@@ -19,6 +19,7 @@ func native(function, file string) growth.Frame {
 func TestTakerOn(t *testing.T) {
 	const imaging = "/usr/lib/python3/dist-packages/PIL/_imaging.cpython-311-x86_64-linux-gnu.so"
 	const ctypes = "/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so"
+	const own, libffi = "/opt/app/own.so", "/lib/libffi.so.8"
 	numpy := native("long_int", "/x/site-packages/numpy/core/_multiarray_umath.abi3.so")
 	getpixel := native("_getpixel", imaging)
 	python := growth.Frame{Function: "Image.getpixel", File: "Image.py", Python: true}
@@ -39,6 +40,26 @@ func TestTakerOn(t *testing.T) {
 		"made by Python": {
 			[]growth.Frame{python, native("callback", ctypes), python},
 			verdict.Taker{Library: "_ctypes", Function: "callback", CallsPython: true},
+		},
+		"called by ctypes": {
+			[]growth.Frame{
+				native("grow", own), native("take", own), native("ffi_call", libffi),
+				native("_ctypes_callproc", ctypes), python,
+			},
+			verdict.Taker{Library: "own.so", Function: "take", Caller: "Image.getpixel"},
+		},
+		"made by ctypes": {
+			[]growth.Frame{native("PyCData_FromBaseObj", ctypes), python},
+			verdict.Taker{
+				Library: "_ctypes", Function: "PyCData_FromBaseObj", Caller: "Image.getpixel",
+			},
+		},
+		"made by a callback of ctypes": {
+			[]growth.Frame{
+				python, native("closure_fcn", ctypes), native("ffi_closure", libffi),
+				native("each", own), native("ffi_call", libffi), python,
+			},
+			verdict.Taker{Library: "own.so", Function: "each", CallsPython: true},
 		},
 		"Python alone": {[]growth.Frame{python, main}, verdict.Taker{}},
 		"C alone": {

@@ -77,7 +77,7 @@ const (
 	ReasonUnsupported Reason = "unsupported"
 	// ReasonChanging: the findings did not add up twice.
 	ReasonChanging Reason = "changing"
-	// ReasonRuntime: references in the runtime of another language cannot be read, and it may keep
+	// ReasonRuntime: references in the runtime of another language have no names, and it may keep
 	// the memory of native code.
 	ReasonRuntime Reason = "runtime"
 )

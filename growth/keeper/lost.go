@@ -32,7 +32,7 @@ type Sweep struct {
 	Before, After *Collector
 	IsEarly       bool
 	// Bytes is how much memory PremiseSwapped and PremiseUnread are about. Runtime is the runtime of
-	// PremiseRuntime: "V8".
+	// PremiseRuntime: "V8"; or the interpreter of ReasonRuntime, where none fails.
 	Bytes   uint64
 	Runtime string
 }

@@ -105,6 +105,12 @@ type Blocks interface {
 	// Next returns the first live block that begins at an address or behind it, and before
 	// another one. ok is false if there is none.
 	Next(address, before uint64) (block mem.Span, ok bool)
+	// FreeAt returns the block at an address that the allocator has for itself, as it is now.
+	// isFree is false if that is not proven, as for a block in the cache of a thread.
+	FreeAt(address uint64) (block mem.Span, isFree bool)
+	// IsOwn reports whether a word that leads to a block is the allocator's own, and keeps
+	// none.
+	IsOwn(at uint64, block mem.Span) bool
 	// Small returns the memory near some ranges that jemalloc has in blocks of at most a size, free
 	// ones too: its slabs, and the extents that are a block. Both are nil for mimalloc.
 	Small(ranges mem.Spans, most uint64) (slabs mem.Spans, extents []mem.Span, err error)

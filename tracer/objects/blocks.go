@@ -62,6 +62,11 @@ func (p *piece) poolAt(address uint64) (found *pymalloc.Pool, isChanging bool) {
 	return found, isChanging
 }
 
+// isOwn reports whether a word that leads to a block is of the block's allocator, which keeps none.
+func (m *memory) isOwn(b block, at uint64) bool {
+	return b.kind == blockOther && m.others.IsOwn(at, b.Span)
+}
+
 const (
 	maxMmapped    = 1 << 30 // bytes of a chunk that are searched back for its header
 	headersAtOnce = 512

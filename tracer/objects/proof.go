@@ -154,7 +154,8 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 
 	after := h.wholeCollector()
 	for i, l := range sweeps {
-		l.Premise, l.Bytes, l.Runtime = failed.Premise, failed.Bytes, failed.Runtime
+		l.Premise, l.Bytes = failed.Premise, failed.Bytes
+		l.Runtime = cmp.Or(failed.Runtime, l.Runtime)
 		l.Before, l.After = before, after
 		switch failed.Premise {
 		case keeper.PremiseHolds:
@@ -437,7 +438,7 @@ func (p *proof) hit(piece *piece, m *member, at, word uint64) {
 		}
 		return
 	}
-	if p.isCollectorLink(m, at, word) {
+	if p.isCollectorLink(m, at, word) || p.memory.isOwn(m.block, at) {
 		return
 	}
 	if state == wordRoot || len(m.referers) >= maxReferers || len(p.members) >= maxProofBlocks {
@@ -543,6 +544,11 @@ func (p *proof) holderAt(piece *piece, at uint64) (b block, state wordState) {
 		}
 		if b, isLive := p.memory.mmappedAt(at); isLive {
 			return b, wordInBlock
+		}
+		if p.memory.others != nil {
+			if b, isFree := p.memory.others.FreeAt(at); isFree {
+				return block{b, blockOther}, wordDead
+			}
 		}
 	}
 	return b, wordRoot

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +59,18 @@ func openHeap(t *testing.T, pid int) *Heap {
 // not lost, wherever that is.
 func TestSweep(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
+	for name, library := range map[string]string{
+		"glibc": "", "jemalloc": "libjemalloc.so.2", "mimalloc": "libmimalloc.so.2",
+	} {
+		t.Run(name, func(t *testing.T) { mustSweep(t, library) })
+	}
+}
+
+func mustSweep(t *testing.T, library string) {
+	t.Helper()
+	command := exec.Command(tracertest.Build(t, "held_blocks.c", "-pthread"))
+	command.Env = append(command.Environ(), "LD_PRELOAD="+library)
+	target := tracertest.StartCommand(t, command)
 	names, wants, suspects := readSuspects(t, target.Await("kinds end"))
 	h := openHeap(t, target.PID())
 
@@ -248,7 +260,10 @@ func TestMatch(t *testing.T) {
 		m := &member{node: &node{block: block{
 			mem.Span{Start: c.address, End: c.address + 200}, blockChunk,
 		}}}
-		p := &proof{heap: &Heap{types: &typeTable{}}, filter: make([]uint64, filterBits/64)}
+		p := &proof{
+			heap: &Heap{types: &typeTable{}}, filter: make([]uint64, filterBits/64),
+			memory: &wholeMemory{memory: &memory{}},
+		}
 
 		p.aim([]*member{m})
 		all := mem.Span{Start: 0x10000, End: 0x10040}

@@ -99,6 +99,10 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	r.Reason = rep.reason(r, rest)
 	runtime := rep.heap.roots.statics.Runtime()
 	isNative := suspect.Type == "" && !slices.ContainsFunc(samples, (*node).isObject)
+	interpreter := rep.heap.roots.statics.Interpreter()
+	if r.Reason == keeper.ReasonNative && interpreter != "" {
+		r.Reason, r.Sweep.Runtime = keeper.ReasonRuntime, interpreter
+	}
 	if isNative && len(r.Paths) > 0 && runtime != "" { // its references may keep them
 		r.Paths, r.Reason = nil, keeper.ReasonRuntime
 		r.Sweep = keeper.Sweep{

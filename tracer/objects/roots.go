@@ -108,7 +108,7 @@ func (r *roots) frameRoot(at uint64) *keeper.Root {
 	}
 }
 
-// staticRoot returns the static variable at an address; nil: it is one of CPython's own.
+// staticRoot returns the static variable at an address; nil: it is one of an interpreter's own.
 func (r *roots) staticRoot(at uint64) *keeper.Root {
 	// The dict of a static type is in a variable of the file that has the type.
 	if r.types != nil {
@@ -117,7 +117,7 @@ func (r *roots) staticRoot(at uint64) *keeper.Root {
 		}
 	}
 
-	// CPython's own variables lead to nearly all objects, and their names say nothing.
+	// An interpreter's own variables lead to nearly all objects, and their names say nothing.
 	if r.statics.IsInterpreter(at) {
 		return nil
 	}
@@ -128,8 +128,12 @@ func (r *roots) staticRoot(at uint64) *keeper.Root {
 	return &keeper.Root{Kind: keeper.RootStatic, Module: file, Name: symbol, Offset: offset}
 }
 
-// stackRoot returns the thread whose stack has an address.
+// stackRoot returns the thread whose stack has an address; nil: it may be the stack of an
+// interpreter, whose functions lead to its whole heap.
 func (r *roots) stackRoot(at uint64) *keeper.Root {
+	if r.statics.Interpreter() != "" {
+		return nil
+	}
 	for _, s := range r.stacks {
 		if at >= s.Start && at < s.End {
 			return &keeper.Root{Kind: keeper.RootThread, Owner: strconv.Itoa(s.TID), Name: s.Name}

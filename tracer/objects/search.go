@@ -134,7 +134,7 @@ func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
 		if l := &results[i].Sweep; l.AreMany() {
 			sweeps = append(sweeps, l)
 		} else if l.Premise == keeper.PremiseHolds { // else the search knows that it fails
-			*l = keeper.Sweep{}
+			*l = keeper.Sweep{Runtime: l.Runtime}
 		}
 	}
 	if len(sweeps) == 0 {
@@ -430,7 +430,7 @@ func (s *search) hit(found hit) {
 	}
 
 	if e.from == nil && e.root == nil {
-		if !s.follow(found, r) {
+		if !s.heap.memory.isOwn(n.block, at) && !s.follow(found, r) {
 			n.foreign++
 		}
 		return
@@ -477,7 +477,7 @@ func (s *search) follow(found hit, r region) bool {
 
 		n := s.nodes.byBlock[now]
 		if n == nil {
-			b := block{mem.Span{Start: now, End: table + size}, blockOther}
+			b := block{mem.Span{Start: now, End: table + size}, blockMmapped}
 			n = &node{block: b, address: now, isFollowed: true, searched: !s.index.isCut}
 			n.edges = []edge{{from: owner, at: at, value: now}}
 			if !s.nodes.keep(n) {

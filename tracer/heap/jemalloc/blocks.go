@@ -22,6 +22,7 @@ type blocks struct {
 	root     uint64
 	memory   mem.Reader
 	cached   map[uint64]bool            // objects in thread caches
+	stacks   mem.Spans                  // of the thread caches
 	elements map[uint64][]byte          // pages of the tree, by address
 	extents  map[leafElement]extentData // size 0: none
 	last     mem.Span
@@ -29,47 +30,77 @@ type blocks struct {
 
 // Blocks implements heap.BlockFinder.
 func (j *Malloc) Blocks(memory mem.Reader, _ []process.Mapping) (heap.Blocks, error) {
-	cached, err := j.cachedObjects(memory)
+	cached, stacks, err := j.cachedObjects(memory)
 	if err != nil {
 		return nil, err
 	}
 	return &blocks{
-		root: j.root, memory: memory, cached: cached,
+		root: j.root, memory: memory, cached: cached, stacks: stacks,
 		elements: make(map[uint64][]byte), extents: make(map[leafElement]extentData),
 	}, nil
 }
 
-// At implements heap.Blocks. The tree has the first and the last page of an extent, and all pages
-// of a slab.
+// At implements heap.Blocks.
 func (b *blocks) At(address uint64) (block mem.Span, isLive bool) {
 	if b.last.Start <= address && address < b.last.End {
 		return b.last, true
 	}
-	if address >= maxAddress {
-		return mem.Span{}, false
+	block, isUsed := b.extentAt(address).blockAt(address)
+	isLive = isUsed && !b.cached[block.Start]
+	if isLive {
+		b.last = block
 	}
+	return block, isLive
+}
 
+// FreeAt implements heap.Blocks. It reads the tree again.
+func (b *blocks) FreeAt(address uint64) (block mem.Span, isFree bool) {
+	clear(b.elements)
+	clear(b.extents)
+	b.last = mem.Span{}
+
+	e := b.extentAt(address)
+	switch {
+	case e.size == 0 || e.state > retained:
+		return mem.Span{}, false
+	case e.state != active:
+		return e.pages(), true
+	}
+	block, isUsed := e.blockAt(address)
+	return block, e.isSlab && !isUsed && block.Len() > 0
+}
+
+// extentAt returns the extent that an address is in; one of size 0: there is none. The tree has the
+// first and the last page of an extent, and all pages of a slab.
+func (b *blocks) extentAt(address uint64) extentData {
+	if address >= maxAddress {
+		return extentData{}
+	}
 	page := address &^ (pageBytes - 1)
 	for back := uint64(0); back < maxExtentPages && back<<pageBits <= page; back++ {
 		element, ok := b.element(page - back<<pageBits)
 		if !ok {
-			return mem.Span{}, false
+			return extentData{}
 		}
 		if element.edata() == 0 {
 			continue
 		}
-		extent := b.extent(element)
-		if extent.size == 0 || !extent.contains(page) {
-			return mem.Span{}, false
+		if extent := b.extent(element); extent.contains(page) {
+			return extent
 		}
-		block, isLive = extent.blockAt(address)
-		isLive = isLive && !b.cached[block.Start]
-		if isLive {
-			b.last = block
-		}
-		return block, isLive
+		return extentData{}
 	}
-	return mem.Span{}, false
+	return extentData{}
+}
+
+// IsOwn implements heap.Blocks. The extent of a block has its address, and a thread cache leaves
+// the addresses in its stacks of the blocks that it has handed out.
+func (b *blocks) IsOwn(at uint64, block mem.Span) bool {
+	if _, isInStack := b.stacks.Find(at); isInStack {
+		return true
+	}
+	element, ok := b.element(block.Start &^ (pageBytes - 1))
+	return ok && element.edata() != 0 && at == element.edata()+addrOffset
 }
 
 // Next implements heap.Blocks.
@@ -154,7 +185,6 @@ type smallBlocks struct {
 // last one has none (emap_remap). The block begins within the first page, and the extent is a page
 // longer for it (sz_large_pad).
 func (s *smallBlocks) add(page uint64, e leafElement) {
-	const active = 0
 	switch {
 	case e.edata() == 0 || e.state() != active || e.szind() >= uint64(len(heap.SizeClasses)):
 	case e.isSlab():
@@ -214,7 +244,7 @@ func (b *blocks) extent(element leafElement) extentData {
 // blockAt returns the block of an extent at an address, and whether it is in use or in a thread
 // cache.
 func (e extentData) blockAt(address uint64) (block mem.Span, isUsed bool) {
-	if e.state != 0 || e.szind >= uint64(len(heap.SizeClasses)) || address < e.address {
+	if e.state != active || e.szind >= uint64(len(heap.SizeClasses)) || address < e.address {
 		return mem.Span{}, false
 	}
 	size := heap.SizeClasses[e.szind]

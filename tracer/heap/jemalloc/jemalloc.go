@@ -76,11 +76,14 @@ const (
 	maxRegions   = 512 // of a slab: one bit each
 )
 
+// edata.h: extent_state_t, without the states of an extent that is on its way.
+const active, retained = 0, 3 // between them: dirty and muzzy
+
 // extentData is an edata_t, as far as it was read.
 type extentData struct {
 	address, size uint64
 	isSlab        bool
-	state, szind  uint64 // extent_state_active is 0
+	state, szind  uint64
 	bitmap        []byte // of a slab; a set bit is a free region
 }
 
@@ -98,8 +101,9 @@ func extentOf(content []byte, element leafElement) (extentData, bool) {
 		szind:   bits >> 20 & 0xff,
 		bitmap:  content[bitmapOffset:],
 	}
-	return e, e.isSlab == element.isSlab() && e.state == element.state() &&
-		e.szind == element.szind() && e.address < maxAddress &&
+	// The element of an extent that is given back keeps its size class (emap_remap).
+	isAlike := e.state != active || e.isSlab == element.isSlab() && e.szind == element.szind()
+	return e, isAlike && e.state == element.state() && e.address < maxAddress &&
 		e.size > 0 && e.size < maxAddress && e.szind <= uint64(len(heap.SizeClasses))
 }
 
@@ -149,7 +153,7 @@ func (j *Malloc) SizeClass(size uint64) uint64 {
 // stateOf returns the state of an object whose page is one of the extent's.
 func (e extentData) stateOf(o heap.Object) heap.State {
 	switch {
-	case e.state != 0 || !e.fits(o):
+	case e.state != active || !e.fits(o):
 		return heap.Dead
 	case !e.isSlab && e.address == o.Address:
 		return heap.Alive
@@ -196,7 +200,7 @@ func (j *Malloc) dropLive(cached map[uint64]bool, objects []heap.Object) {
 func (j *Malloc) Check(
 	memory mem.Reader, _ []process.Mapping, objects []heap.Object,
 ) ([]heap.State, error) {
-	cached, err := j.cachedObjects(memory)
+	cached, _, err := j.cachedObjects(memory)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ const (
 	descriptorArena = 24 // offset of tcache_slow_t.arena
 
 	binBytes      = 24  // sizeof(cache_bin_t)
-	binEmpty      = 20  // offset of low_bits_empty
+	binBits       = 16  // offset of low_bits_low_water, low_bits_full, low_bits_empty
 	stackPiece    = 512 // bytes of a bin's stack that are read at once
 	arenaBytes    = 16 << 10
 	maxArenas     = 1 << 10 // pointers that may lead to an arena_t
@@ -32,37 +32,44 @@ const (
 	tcacheHead      = 8       // offset of tcache_t.bins
 )
 
-// cachedObjects returns the objects that thread caches keep. They are free.
-func (j *Malloc) cachedObjects(memory mem.Reader) (map[uint64]bool, error) {
+// cachedObjects returns the objects that thread caches keep. They are free. Their stacks have the
+// addresses of them, and of blocks that the caches have handed out.
+func (j *Malloc) cachedObjects(memory mem.Reader) (
+	cached map[uint64]bool, stacks mem.Spans, err error,
+) {
 	arenas, err := j.arenaCandidates(memory)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if j.listOffset == 0 {
 		if err := j.learnCaches(memory, arenas); err != nil || j.listOffset == 0 {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	tcaches, err := j.tcaches(memory, arenas)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
 	contents, err := memory.Peek(tcaches, tcacheHead+j.caches.bins*binBytes)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var stacks []mem.Span
+	var filled, whole []mem.Span
 	for _, content := range contents {
-		for bin := 0; bin < j.caches.bins && content != nil; bin++ {
-			head := mem.Word(content, tcacheHead+bin*binBytes)
-			empty := uint16(mem.Word(content, tcacheHead+bin*binBytes+binEmpty-4) >> 32)
-			if length := uint64(empty - uint16(head)); head != 0 && length != 0 && length%8 == 0 {
-				stacks = append(stacks, mem.Span{Start: head, End: head + length})
+		for at := tcacheHead; content != nil && at < len(content); at += binBytes {
+			head, bits := mem.Word(content, at), mem.Word(content, at+binBits)
+			full, empty := uint16(bits>>16), uint16(bits>>32)
+			handedOut, length := uint64(uint16(head)-full), uint64(empty-uint16(head))
+			if head < handedOut || head >= maxAddress || length%8 != 0 {
+				continue
 			}
+			filled = append(filled, mem.Span{Start: head, End: head + length})
+			whole = append(whole, mem.Span{Start: head - handedOut, End: head + length})
 		}
 	}
-	return readStacks(memory, stacks)
+	cached, err = readStacks(memory, filled)
+	return cached, mem.MergeSpans(whole), err
 }
 
 // readStacks returns the pointers in stacks.

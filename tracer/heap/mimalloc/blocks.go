@@ -69,7 +69,7 @@ func (b *blocks) At(address uint64) (block mem.Span, isLive bool) {
 	return p.blockAt(address)
 }
 
-// pageOf returns the page that an address is in; nil: there is none with blocks in use.
+// pageOf returns the page that an address is in; nil: there is none with blocks.
 func (b *blocks) pageOf(address uint64) *blockPage {
 	if b.last != nil && b.last.contains(address) {
 		return b.last
@@ -87,12 +87,25 @@ func (b *blocks) pageOf(address uint64) *blockPage {
 	if offset%pageBytes != 0 || offset > entry-segment-slicesOffset {
 		return nil
 	}
-	if p := b.page(entry - offset); p != nil && p.used != 0 {
-		b.last = p
-		return p
-	}
-	return nil
+	b.last = b.page(entry - offset)
+	return b.last
 }
+
+// FreeAt implements heap.Blocks. It reads the page again.
+func (b *blocks) FreeAt(address uint64) (block mem.Span, isFree bool) {
+	b.last = nil
+	clear(b.found)
+	clear(b.delayed)
+	p := b.pageOf(address)
+	if p == nil || address < p.first || address >= p.End {
+		return mem.Span{}, false
+	}
+	block, isLive := p.blockAt(address)
+	return block, !isLive
+}
+
+// IsOwn implements heap.Blocks: mimalloc finds the page of a block by its address.
+func (b *blocks) IsOwn(uint64, mem.Span) bool { return false }
 
 // Small implements heap.Blocks.
 func (b *blocks) Small(mem.Spans, uint64) (mem.Spans, []mem.Span, error) {
@@ -125,12 +138,12 @@ func (b *blocks) Next(address, before uint64) (block mem.Span, ok bool) {
 // blockAt returns the block of a page at an address, and whether it is in use.
 func (p *blockPage) blockAt(address uint64) (block mem.Span, isLive bool) {
 	if p.Len() > mediumPage || p.blockSize >= hugeBlock {
-		return p.Span, !isIn(p.delayed, p.Start)
+		return p.Span, p.used != 0 && !isIn(p.delayed, p.Start)
 	}
 	index := (address - p.first) / p.blockSize
 	start := p.first + index*p.blockSize
 	block = mem.Span{Start: start, End: start + p.blockSize}
-	isFree := index >= p.capacity || block.End > p.End ||
+	isFree := p.used == 0 || index >= p.capacity || block.End > p.End ||
 		isIn(p.blocks, start) || isIn(p.delayed, start)
 	return block, !isFree
 }

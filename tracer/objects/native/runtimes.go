@@ -41,6 +41,34 @@ var (
 	}
 )
 
+// interpretersOfSymbols are interpreters with a heap of their own, whose pointers are plain: a
+// sweep finds them, but no variable of C says which variable of the script keeps an object. An
+// editor or a database that exports the functions of Lua is none: files has to begin the name of
+// the file.
+var interpretersOfSymbols = []struct{ symbol, files, interpreter string }{
+	{"_PyRuntime", "", "CPython"},
+	{"perl_construct", "", "Perl"},
+	{"ruby_init", "", "Ruby"},
+	{"php_module_startup", "", "PHP"},
+	{"lua_newstate", "lua", "Lua"},
+	{"lua_newstate", "liblua", "Lua"},
+}
+
+// interpreterOf returns the interpreter that a mapped file has; empty: none that is known.
+func interpreterOf(m process.Mapping, file *symbol.File) string {
+	base := path.Base(m.Path)
+	for _, of := range interpretersOfSymbols {
+		if _, ok := file.Export(of.symbol); ok && strings.HasPrefix(base, of.files) {
+			return of.interpreter
+		}
+	}
+	return ""
+}
+
+// Interpreter returns the interpreter in the process whose variables cannot be read: "Perl"; empty:
+// none is known.
+func (s *Statics) Interpreter() string { return s.interpreter }
+
 // Runtime returns the runtime in the process whose references cannot be read: "V8"; empty: none is
 // known.
 func (s *Statics) Runtime() string { return s.runtime }

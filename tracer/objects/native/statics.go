@@ -31,6 +31,8 @@ type Statics struct {
 	files      map[process.FileID]*symbol.File // that were opened; nil: one cannot be
 	steps      int
 	runtime    string // whose references cannot be read; empty: none
+	// interpreter is another one than CPython, whose variables cannot be read; empty: none.
+	interpreter string
 }
 
 // variables are writable memory of a module.
@@ -41,9 +43,9 @@ type variables struct {
 
 // A module is an ELF file where the process has loaded it.
 type module struct {
-	mapping       process.Mapping // executable
-	bias          uint64          // addresses in the process less those in the file
-	isInterpreter bool
+	mapping     process.Mapping // executable
+	bias        uint64          // addresses in the process less those in the file
+	interpreter string          // that the file has; empty: none
 }
 
 // Open finds the static variables of a process. maps are the present ones. A file that cannot be
@@ -76,6 +78,9 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 			continue
 		}
 		s.runtime = cmp.Or(s.runtime, h.runtime)
+		if h.interpreter != "CPython" {
+			s.interpreter = cmp.Or(s.interpreter, h.interpreter)
+		}
 
 		bias, ok := h.symbols.Bias(m.Start, m.Offset)
 		at := place{m.File(), bias}
@@ -83,7 +88,7 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 			continue
 		}
 		seen[at] = true
-		s.add(maps, &module{m, bias, h.isInterpreter}, h.symbols)
+		s.add(maps, &module{m, bias, h.interpreter}, h.symbols)
 	}
 
 	if len(seen) > 0 {
@@ -95,9 +100,9 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 
 // A header has the facts in the headers of a file. The file itself is closed.
 type header struct {
-	symbols       *symbol.File
-	isInterpreter bool
-	runtime       string // as Statics.Runtime
+	symbols     *symbol.File
+	interpreter string // as module.interpreter
+	runtime     string // as Statics.Runtime
 }
 
 func readHeader(p *process.Process, m process.Mapping) (*header, error) {
@@ -111,8 +116,7 @@ func readHeader(p *process.Process, m process.Mapping) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, isInterpreter := file.Export("_PyRuntime")
-	return &header{file, isInterpreter, runtimeOf(m, file)}, nil
+	return &header{file, interpreterOf(m, file), runtimeOf(m, file)}, nil
 }
 
 // add adds the writable memory of a module, as the program headers of its file have it: .data, and
@@ -180,11 +184,11 @@ func (s *Statics) find(address uint64) (variables, bool) {
 	return s.variables[i], true
 }
 
-// IsInterpreter reports whether an address is in a variable of the file of CPython: of the
-// program or of libpython. Most of them are the interpreter's own state.
+// IsInterpreter reports whether an address is in a variable of the file of an interpreter, such as
+// libpython. Most of them are the interpreter's own state.
 func (s *Statics) IsInterpreter(address uint64) bool {
 	v, ok := s.find(address)
-	return ok && v.isInterpreter
+	return ok && v.interpreter != ""
 }
 
 // Find names the static variable that an address is in. file is its path as the process sees it.

@@ -62,30 +62,6 @@ func (p *piece) poolAt(address uint64) (found *pymalloc.Pool, isChanging bool) {
 	return found, isChanging
 }
 
-// blockAt returns the live block of an address in the piece, and false if there is none that is
-// known.
-func (p *piece) blockAt(address uint64) (block, bool) {
-	switch p.region.kind {
-	case regionHeap:
-		i := lastAt(p.chunks, address, func(c glibc.Chunk) uint64 { return c.User().Start })
-		if i < 0 || !p.chunks[i].InUse || address >= p.chunks[i].User().End {
-			return block{}, false
-		}
-		return block{p.chunks[i].User(), blockChunk}, true
-
-	case regionAnonymous:
-		found, isChanging := p.poolAt(address)
-		switch {
-		case found != nil:
-			return poolBlock(found, address)
-		case isChanging:
-			return block{}, false
-		}
-		return p.memory.mmappedAt(address)
-	}
-	return block{}, false
-}
-
 // isOwn reports whether a word that leads to a block is of the block's allocator, which keeps none.
 func (m *memory) isOwn(b block, at uint64) bool {
 	return b.kind == blockOther && m.others.IsOwn(at, b.Span)
@@ -159,29 +135,5 @@ func (m *memory) addMmapped(b block) {
 	})
 	if !found {
 		m.mmapped = slices.Insert(m.mmapped, i, b)
-	}
-}
-
-// eachBlock calls visit for the live blocks of one size that begin in a piece.
-func (p *piece) eachBlock(kind blockKind, size uint64, visit func(block)) {
-	switch {
-	case p.region.kind == regionHeap && kind == blockChunk:
-		for _, c := range p.chunks {
-			b := block{c.User(), blockChunk}
-			if c.InUse && c.Start >= p.Start && isSize(b, size) {
-				visit(b)
-			}
-		}
-	case p.region.kind == regionAnonymous && kind == blockPool:
-		poolSize := p.memory.poolSize
-		for at := mem.AlignUp(p.Start, poolSize); at < p.End(); at += poolSize {
-			found, _ := p.poolAt(at)
-			if found == nil || found.BlockSize != size {
-				continue
-			}
-			for b := range found.Live {
-				visit(block{b, blockPool})
-			}
-		}
 	}
 }

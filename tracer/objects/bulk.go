@@ -13,8 +13,8 @@ import (
 )
 
 // leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
-// images, arrays. A trainer has gigabytes of these beside some hundred MiB of objects, and each
-// level of a search reads all that is left.
+// images, arrays. A trainer has gigabytes of these beside some hundred MiB of objects, and a census or
+// search reads all that is left.
 func (m *memory) leaveOutBulk() error {
 	var windows []mem.Span
 	for _, r := range m.regions {
@@ -59,7 +59,7 @@ const (
 	// maxMissed is the size of the largest block that no probe of a window may lie in.
 	maxMissed = 80 << 10
 	// maxSmallBytes bounds the bytes read of small blocks. A search reads at most as much of slabs
-	// again, at each level.
+	// again.
 	maxSmallBytes = 32 << 20
 )
 

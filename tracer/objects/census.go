@@ -89,8 +89,6 @@ type counter struct {
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
 	share   float64
-	pieces  int      // that were visited
-	learned int      // types that were new in the last one
 	owned   float64  // bytes of tables in pools that were counted with their containers
 	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
 	// tensorsKnown is set if all tensors were noted.
@@ -121,7 +119,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 		c.result.seed = options.Before.seed
 	} else {
 		c.result.seed = maphash.MakeSeed()
-		c.result.seen = newSeenSet(h.memory.spans.Len() + h.memory.bulk)
+		c.result.seen = newSeenSet()
 	}
 	for _, t := range h.types.known {
 		t.counted = 0
@@ -173,20 +171,9 @@ func (c *counter) shareWithin(options CensusOptions) float64 {
 	return share
 }
 
-// The types of the first pieces are read at once, and so are the types of pieces that follow one
-// with many unknown types.
-const fewPieces, fewTypes = 32, 8
-
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
-	known := len(c.heap.types.known)
-	defer func() { c.learned = len(c.heap.types.known) - known }()
-	// To read types one by one costs a call each, and to collect the types of a piece first costs a
-	// pass over it. After the first pieces new types are rare.
-	if c.pieces++; c.pieces <= fewPieces || c.learned > fewTypes {
-		c.learnTypes(p)
-	}
-
+	c.heap.types.prepare(p)
 	switch p.region.kind {
 	case regionAnonymous:
 		return c.visitPools(p)
@@ -249,32 +236,6 @@ func (c *counter) alone() error {
 		}
 	}
 	return nil
-}
-
-// learnTypes reads the types of the objects of a piece.
-func (c *counter) learnTypes(p *piece) {
-	var blocks [][]byte
-	switch p.region.kind {
-	case regionAnonymous:
-		size := p.memory.poolSize
-		for start := mem.AlignUp(p.Start, size); start < p.End(); start += size {
-			found, _ := p.poolAt(start)
-			if found == nil {
-				continue
-			}
-			for b := range found.Live {
-				blocks = append(blocks, p.At(b.Start, found.BlockSize))
-			}
-		}
-	case regionHeap:
-		for _, k := range p.chunks {
-			if user := k.User(); k.InUse {
-				blocks = append(blocks, p.At(user.Start, min(user.Len(), chunkContents)))
-			}
-		}
-	}
-
-	c.heap.types.learn(blocks)
 }
 
 // beginGroup ends the group of pools before, if an address is in another one.
@@ -528,4 +489,55 @@ func (c *counter) missing() census.Missing {
 		return census.MissingLarge
 	}
 	return ""
+}
+
+// A seenSet remembers addresses of objects in a bit each, by windows. It is exact as long as it has
+// room for each window; from then on it may have some that were not added. Those cost samples alone.
+type seenSet struct {
+	windows map[uint64]int // where the bits of a window are, by its number
+	bits    bitmap
+
+	last   uint64 // the window that was looked up last
+	lastAt int
+}
+
+const (
+	bitsOfWindow   = windowBytes / granule
+	maxSeenWindows = 1 << 14 // 32 MiB of bits
+)
+
+func newSeenSet() *seenSet { return &seenSet{windows: make(map[uint64]int), lastAt: -1} }
+
+// place returns the bit of an address; false: its window has none.
+func (s *seenSet) place(address uint64) (bit uint64, ok bool) {
+	window := address / windowBytes
+	if window != s.last || s.lastAt < 0 {
+		at, isKnown := s.windows[window]
+		if isFull := len(s.windows) == maxSeenWindows; !isKnown && isFull {
+			at = int(window % maxSeenWindows)
+		} else if !isKnown {
+			return 0, false
+		}
+		s.last, s.lastAt = window, at
+	}
+	return uint64(s.lastAt)*bitsOfWindow + address%windowBytes/granule, true
+}
+
+func (s *seenSet) add(address uint64) {
+	bit, ok := s.place(address)
+	if !ok {
+		s.windows[address/windowBytes] = len(s.windows)
+		s.bits = append(s.bits, make(bitmap, bitsOfWindow/64)...)
+		bit, _ = s.place(address)
+	}
+	s.bits.add(bit)
+}
+
+// has reports whether an address may have been added. A nil set has none.
+func (s *seenSet) has(address uint64) bool {
+	if s == nil {
+		return false
+	}
+	bit, ok := s.place(address)
+	return ok && s.bits.has(bit)
 }

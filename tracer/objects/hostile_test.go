@@ -106,7 +106,7 @@ func FuzzChunks(f *testing.F) {
 		if heap.End -= min(short%process.PageSize&^7, heap.Len()); heap.Len() == 0 {
 			return
 		}
-		m := newMemory(nil, forged, nil)
+		m := newMemory(nil, forged)
 		parts, err := m.walkHeap(heap)
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func FuzzSearch(f *testing.F) {
 		stack := mem.Span{Start: whole.Start, End: whole.Start + process.PageSize}
 		heap := mem.Span{Start: stack.End, End: whole.Start + 2*process.PageSize}
 		rest := mem.Span{Start: heap.End, End: whole.End}
-		m := newMemory(nil, forged, nil)
+		m := newMemory(nil, forged)
 		m.spans = mem.Spans{whole}
 		m.regions = []region{{stack, regionStack}, {heap, regionHeap}, {rest, regionAnonymous}}
 		h := &Heap{
@@ -172,6 +172,8 @@ func FuzzSearch(f *testing.F) {
 				stacks:  []native.Stack{{TID: 1, Start: stack.Start, End: stack.End, Known: true}},
 			},
 		}
+		m.findParts()
+		h.pages = newPageCache(m)
 		h.use(m)
 		suspects := []Suspect{{Stack: 1, Objects: []uint64{
 			heap.Start + glibc.HeaderSize, heap.Start + sample%process.PageSize, rest.Start + glibc.HeaderSize,
@@ -243,25 +245,26 @@ func TestBudget(t *testing.T) {
 }
 
 func TestSeenSet(t *testing.T) {
-	s := newSeenSet(1 << 20)
-	const count = 2000 // of 2^16 bits
-	for i := range uint64(count) {
-		s.add(forgedAt + 48*i)
-	}
-	others, first := 0, forgedAt+48*count
-	for i := range uint64(count) {
-		if !s.has(forgedAt + 48*i) {
-			t.Fatalf("%d is missing", i)
+	for name, c := range map[string]struct{ count, apart, others uint64 }{
+		"exact":         {2000, 48, 0},
+		"many windows":  {maxSeenWindows, windowBytes, 0},
+		"more than fit": {2 * maxSeenWindows, windowBytes, 0},
+	} {
+		s, others := newSeenSet(), uint64(0)
+		for i := range c.count {
+			s.add(forgedAt + c.apart*i)
 		}
-		if s.has(first + 48*i) {
-			others++
+		for i := range c.count {
+			if !s.has(forgedAt + c.apart*i) {
+				t.Fatalf("%s: %d is missing", name, i)
+			}
+			if s.has(forgedAt + granule + c.apart*i) {
+				others++
+			}
 		}
-	}
-	if others > count/10 {
-		t.Errorf("%d of %d others", others, count)
-	}
-	if largest := newSeenSet(1 << 46); len(largest.bits)*64 != maxSeenBits {
-		t.Errorf("%d words", len(largest.bits))
+		if others > c.others || len(s.bits) > maxSeenWindows*bitsOfWindow/64 {
+			t.Errorf("%s: %d others, %d words", name, others, len(s.bits))
+		}
 	}
 }
 

@@ -97,12 +97,11 @@ type memory struct {
 	areObjects map[uint64]bool
 }
 
-// newMemory returns the memory of a process, of which find finds the part that is searched.
-func newMemory(p *process.Process, r reader, maps []process.Mapping) *memory {
+// newMemory returns the memory of a process, of which find finds the part of maps that is searched.
+func newMemory(p *process.Process, r reader) *memory {
 	return &memory{
 		process:  p,
 		reader:   r,
-		maps:     maps,
 		poolSize: pymalloc.MaxPoolSize,
 		buffer:   make([]byte, pieceBytes),
 	}

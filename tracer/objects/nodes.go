@@ -5,7 +5,6 @@ import (
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
-	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
@@ -20,15 +19,12 @@ type node struct {
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
 	foreign int
-	// searched is set once all memory was searched for references to it.
-	searched bool
-	// A node that is found in the middle of a pass is searched for from there on: from is where.
-	// The next pass searches the rest, up to the address to. 0: all.
-	from, to uint64
-	aimed    bool // a pass searches for it, or has
-	hops     int  // nodes that the pass has found on the way to it
-	sample   bool
-	asked    uint64 // the address of a sample, as its suspect has it
+	// isFollowed is set once the references to it were looked up, and searched if all memory was
+	// read for these.
+	isFollowed, searched bool
+
+	sample bool
+	asked  uint64 // the address of a sample, as its suspect has it
 	// kept are the edges that count, once they are known: see references.
 	kept                []edge
 	isComplete, isKnown bool
@@ -103,20 +99,23 @@ func (nodes *nodeTable) keep(n *node) bool {
 
 // holder returns the node of the block that an address is in; nil: there is none that is alive. The
 // node may be a new one: see keep.
-func (nodes *nodeTable) holder(p *piece, at uint64) *node {
-	b, ok := p.blockAt(at)
+func (nodes *nodeTable) holder(x *index, at uint64, r region) *node {
+	var b block
+	ok := false
+	switch r.kind {
+	case regionHeap:
+		b, ok = nodes.chunkFrom(x.chunkStart(at), r)
+		ok = ok && at >= b.Start && at < b.End
+	case regionAnonymous:
+		b, ok = nodes.anonymousAt(at, r)
+	}
 	if !ok {
 		return nil
 	}
 	if n := nodes.byBlock[b.Start]; n != nil {
 		return n
 	}
-
-	content := p.At(b.Start, min(b.Len(), nodeContents))
-	if content == nil {
-		content = nodes.heap.pages.contentOf(b)
-	}
-	return nodes.newNode(b, content)
+	return nodes.newNode(b, nodes.heap.pages.contentOf(b))
 }
 
 // newNode returns the node of a block; nil: the block is not in use.
@@ -180,24 +179,12 @@ func (nodes *nodeTable) at(address uint64) *node {
 func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 	h := nodes.heap
 	for _, head := range h.heads {
-		start := address - head - glibc.HeaderSize
-		header, ok := h.pages.peek(start, glibc.HeaderSize)
-		if !ok {
+		b, ok := nodes.chunkFrom(address-head-glibc.HeaderSize, r)
+		if !ok || head == 0 {
+			if ok {
+				return b, true
+			}
 			continue
-		}
-
-		c, ok := glibc.ParseChunk(header, start, r.End)
-		if !ok || c.End() == r.End || h.heaps.Cached[start] {
-			continue
-		}
-		next, ok := h.pages.peek(c.End(), glibc.HeaderSize)
-		if !ok || !glibc.IsPrevInUse(next) {
-			continue
-		}
-
-		b := block{c.User(), blockChunk}
-		if head == 0 {
-			return b, true
 		}
 		content, ok := h.pages.peek(b.Start, int(min(b.Len(), nodeContents)))
 		if ok {
@@ -210,6 +197,21 @@ func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 	return block{}, false
 }
 
+// chunkFrom returns the chunk in use that begins at an address.
+func (nodes *nodeTable) chunkFrom(start uint64, r region) (block, bool) {
+	h := nodes.heap
+	header, ok := h.pages.peek(start, glibc.HeaderSize)
+	if !ok {
+		return block{}, false
+	}
+	c, ok := glibc.ParseChunk(header, start, r.End)
+	if !ok || c.End() == r.End || h.heaps.Cached[start] {
+		return block{}, false
+	}
+	next, ok := h.pages.peek(c.End(), glibc.HeaderSize)
+	return block{c.User(), blockChunk}, ok && glibc.IsPrevInUse(next)
+}
+
 // anonymousAt returns the block of a pool that an address is in, or the chunk with a mapping of its
 // own.
 func (nodes *nodeTable) anonymousAt(address uint64, r region) (block, bool) {
@@ -220,11 +222,7 @@ func (nodes *nodeTable) anonymousAt(address uint64, r region) (block, bool) {
 		return h.memory.mmappedAt(address)
 	}
 
-	content := h.memory.readAround(start, size)
-	if content == nil {
-		return h.memory.mmappedAt(address)
-	}
-	p, isChanging := pymalloc.ParsePool(content, start)
+	p, isChanging := h.pages.pool(start, size)
 	switch {
 	case p != nil:
 		return poolBlock(p, address)

@@ -76,7 +76,7 @@ func Open(p *process.Process) (*Heap, error) {
 	case found == nil:
 		h.NoPython = ErrNoPython
 	default:
-		h.python, err = interpreter.Open(p, found)
+		h.python, err = interpreter.Open(heapMemory{h}, found)
 		if err != nil {
 			h.NoPython = err
 			break
@@ -102,12 +102,42 @@ func (h *Heap) Close() (err error) {
 // maxRefreshes is how often the memory is read where heaps change meanwhile.
 const maxRefreshes = 5
 
+// A heapMemory reads the interpreter's own objects, by pages that are kept where they are in RAM.
+type heapMemory struct{ heap *Heap }
+
+// ReadMemory implements python.Memory.
+func (m heapMemory) ReadMemory(address uint64, buffer []byte) error {
+	if c := m.heap.pages; c != nil && uint64(len(buffer)) <= process.PageSize {
+		if content, ok := c.peek(address, len(buffer)); ok {
+			copy(buffer, content)
+			return nil
+		}
+	}
+	return m.heap.process.ReadMemory(address, buffer)
+}
+
+func (h *Heap) forgetPages() {
+	if h.pages != nil {
+		h.pages.forget()
+	}
+}
+
 // refresh finds the memory of now that is searched for keepers, and the roots in it. Nothing that
 // was read before is used again: the process goes on, and moves its objects.
 func (h *Heap) refresh() error { return h.refreshBy((*memory).find) }
 
 // refreshBy is refresh with a method that finds what of the memory is searched.
 func (h *Heap) refreshBy(find func(*memory, liveness.Heaps, []region) error) error {
+	if h.reader != nil {
+		_ = h.reader.Close()
+	}
+	var err error
+	if h.reader, err = h.process.OpenMemory(); err != nil {
+		return err
+	}
+	m := newMemory(h.process, h.reader)
+	h.pages = newPageCache(m)
+
 	maps, err := h.findHeaps()
 	if err != nil {
 		return err
@@ -119,19 +149,12 @@ func (h *Heap) refreshBy(find func(*memory, liveness.Heaps, []region) error) err
 		return err
 	}
 
-	if h.reader != nil {
-		_ = h.reader.Close()
-	}
-	if h.reader, err = h.process.OpenMemory(); err != nil {
-		return err
-	}
 	blocks, err := h.allocator.Blocks(h.process, maps)
 	if errors.Is(err, process.ErrNotFound) {
 		return err
 	}
 
-	m := newMemory(h.process, h.reader, maps)
-	m.cached, m.others, m.frames = h.heaps.Cached, blocks, h.roots.frameSpans()
+	m.maps, m.cached, m.others, m.frames = maps, h.heaps.Cached, blocks, h.roots.frameSpans()
 	if h.version != nil {
 		m.poolSize = h.version.PoolSize
 	}
@@ -207,7 +230,6 @@ func (h *Heap) readRuntime() error {
 // use makes the readers of a memory.
 func (h *Heap) use(m *memory) {
 	h.memory = m
-	h.pages = &pageCache{memory: m, kept: make(map[uint64][]byte)}
 	h.roots.pages = h.pages
 	if h.python == nil {
 		return
@@ -265,6 +287,7 @@ func (h *Heap) collectors() []keeper.Collector {
 	if h.python == nil {
 		return nil
 	}
+	h.forgetPages() // the counts of now
 	return h.python.Collectors()
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -14,6 +15,13 @@ import (
 type pageCache struct {
 	memory *memory
 	kept   map[uint64][]byte // nil: not in RAM
+	pools  map[uint64]*pymalloc.Pool
+}
+
+func newPageCache(m *memory) *pageCache {
+	return &pageCache{
+		memory: m, kept: make(map[uint64][]byte), pools: make(map[uint64]*pymalloc.Pool),
+	}
 }
 
 // maxKeptBytes bounds the pages that peek keeps.
@@ -93,7 +101,39 @@ func (c *pageCache) keep(addresses []uint64) {
 }
 
 // forget makes peek read again: the process has gone on since.
-func (c *pageCache) forget() { clear(c.kept) }
+func (c *pageCache) forget() {
+	clear(c.kept)
+	clear(c.pools)
+}
+
+// pool returns the pool at an address, as pymalloc.ParsePool does.
+func (c *pageCache) pool(start, size uint64) (found *pymalloc.Pool, isChanging bool) {
+	if p, isKnown := c.pools[start]; isKnown {
+		return p, false
+	}
+
+	first := c.page(start &^ (process.PageSize - 1))
+	if first == nil {
+		return nil, false
+	}
+	content := slices.Clone(first[start%process.PageSize:][:min(size, process.PageSize)])
+	for at := start + process.PageSize; at < start+size; at += process.PageSize {
+		page := c.page(at)
+		if page == nil {
+			page = make([]byte, process.PageSize)
+		}
+		content = append(content, page...)
+	}
+	if found, isChanging = pymalloc.ParsePool(content, start); isChanging {
+		if again := c.memory.readAround(start, size); again != nil { // as in piece.poolAt
+			found, isChanging = pymalloc.ParsePool(again, start)
+		}
+	}
+	if !isChanging {
+		c.pools[start] = found
+	}
+	return found, isChanging
+}
 
 // contentOf returns the first bytes of a block. The program may never have written to them: bytes
 // that are not in RAM are zero, as in a piece.
@@ -110,6 +150,13 @@ func (c *pageCache) contentOf(b block) []byte {
 	return content
 }
 
+// read reads bytes of one page, be it in RAM or not.
+func (c *pageCache) read(address uint64, to []byte) bool {
+	content, ok := c.peek(address, len(to))
+	copy(to, content)
+	return ok || c.memory.process.ReadMemory(address, to) == nil
+}
+
 // cString returns the C string at an address, printable, of at most limit bytes.
 func (c *pageCache) cString(address uint64, limit int) (string, bool) {
 	if address == 0 || address >= maxAddress {
@@ -120,12 +167,12 @@ func (c *pageCache) cString(address uint64, limit int) (string, bool) {
 	// be.
 	text := make([]byte, limit)
 	inPage := min(uint64(limit), process.PageSize-address%process.PageSize)
-	if c.memory.process.ReadMemory(address, text[:inPage]) != nil {
+	if !c.read(address, text[:inPage]) {
 		return "", false
 	}
 	end := bytes.IndexByte(text[:inPage], 0)
 	if rest := text[inPage:]; end < 0 && len(rest) > 0 {
-		if c.memory.process.ReadMemory(address+inPage, rest) != nil {
+		if !c.read(address+inPage, rest) {
 			return "", false
 		}
 		end = bytes.IndexByte(text, 0)

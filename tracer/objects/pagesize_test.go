@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -60,12 +61,18 @@ func (b boundedReader) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, e
 // Objects whose types are in more pages than one reading may have.
 func testKeptPages(t *testing.T) {
 	const typed = 4 << 20
-	forged := newImage(forgedWords(2, typed))
-	m := newMemory(nil, boundedReader{forged, t}, nil)
+	content := forgedWords(2, typed)
+	for at := 0; at < typed; at += wordSize { // none is the head of a type
+		content[at+1] &^= cpython.FlagReady >> 8
+	}
+	forged := newImage(content)
+	m := newMemory(nil, boundedReader{forged, t})
 	m.regions = []region{{forged.span(), regionStatic}}
-	pages := &pageCache{memory: m, kept: make(map[uint64][]byte)}
+	pages := newPageCache(m)
 	types := &typeTable{
 		version: &cpython.Version{}, heads: []uint64{0}, memory: m, pages: pages,
+		python: &interpreter.Runtime{},
+		known:  make(map[uint64]*typeInfo), unknown: make(map[uint64]struct{}),
 	}
 
 	var objects [][]byte

@@ -21,6 +21,7 @@ const (
 	maxGroup       = 1024    // blocks that refer to a sample, by way of each other
 	maxProofBlocks = 1 << 15 // of all groups
 	maxReferers    = 64      // of a block: more are not followed
+	filterBits     = 1 << 18
 	maxPageBits    = 1 << 16 // pages of targets that the filter is set for
 
 	// A pass takes at most a sixteenth of the time that the program has been traced, by the clock.
@@ -171,6 +172,7 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 // newProof returns a proof by the memory of the last refresh.
 func (h *Heap) newProof(whole *budget) (*proof, error) {
 	h.memory.budget = whole
+	h.pages.forget()
 	w, err := h.newWholeMemory(whole)
 	if err != nil {
 		return nil, err

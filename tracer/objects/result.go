@@ -192,26 +192,27 @@ func (rep *reporter) stillHas(w *way) bool {
 
 	rep.heap.pages.forget()
 	table, size := rep.heap.objects.table(w.node)
-	return table != 0 && rep.heap.memory.hasWord(table, size, w.words[len(w.words)-2].value)
+	return table != 0 &&
+		rep.heap.memory.findWord(table, size, w.words[len(w.words)-2].value) != 0
 }
 
-// hasWord reports whether a word is among the first maxTable bytes at an address.
-func (m *memory) hasWord(address, size, value uint64) bool {
+// findWord returns where a word is among the first maxTable bytes at an address; 0: it is not.
+func (m *memory) findWord(address, size, value uint64) uint64 {
 	end := address + min(size, maxTable)
 	for at := address &^ (process.PageSize - 1); at < end && !m.budget.check(); at += pieceBytes {
 		content := m.buffer[:min(pieceBytes, mem.AlignUp(end-at, process.PageSize))]
 		if _, err := m.reader.PeekPages(at, content); err != nil {
-			return false
+			return 0
 		}
 
 		first := max(at, address) - at
 		for i := first; i+wordSize <= min(uint64(len(content)), end-at); i += wordSize {
 			if mem.Word(content, i) == value {
-				return true
+				return at + i
 			}
 		}
 	}
-	return false
+	return 0
 }
 
 // isUnchanged reports whether a word is as it was when it was found.

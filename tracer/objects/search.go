@@ -1,8 +1,8 @@
 package objects
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -25,40 +26,34 @@ type Suspect struct {
 // Bounds of a search.
 const (
 	maxObjects   = 64      // of a suspect
-	maxLevels    = 96      // levels of references
-	levelsAfter  = 3       // levels that are searched after every sample has a root
-	levelsNamed  = 1       // the same, where a reader can look up each of the roots
-	maxHops      = 4       // nodes after one another that one pass finds
+	maxLevels    = 192     // levels of references
+	levelsAfter  = 6       // levels that are searched after every sample has a root
+	levelsNamed  = 2       // the same, where a reader can look up each of the roots
 	maxNodes     = 1 << 17 // in all
 	maxFrontier  = 1 << 14 // nodes that are searched for at once
 	maxEdges     = 512     // references to a node that are remembered
 	maxAllEdges  = 1 << 19 // of all nodes
 	maxTargets   = 1 << 19 // addresses that are searched for at once
+	maxHits      = 1 << 19 // words that are read in a level
 	maxAlike     = 8       // of those from the same place in objects of one type
 	maxInterior  = 64      // words of a block that references may point into
-	filterBits   = 1 << 18
-	nodeContents = 64 // bytes of a block that are read to find its object
+	nodeContents = 64      // bytes of a block that are read to find its object
 )
 
 // A search finds references backwards, a level at a time.
 //
 // A garbage collector goes forwards, by the traverse function of each type, which cannot be called
-// from outside; and it visits all objects to find the way to one. Backwards, a pass costs as much as
-// to read the memory, whatever the types are, and a few passes find most roots. But a word may look
-// like a reference and be none: reference counts, the tables of containers and a second reading show
-// which words count.
+// from outside; and it visits all objects to find the way to one. Backwards, one pass over the memory
+// indexes its references, whatever the types are. But a word may look like a reference and be none:
+// reference counts, the tables of containers and a second reading show which words count.
 type search struct {
-	heap    *Heap
-	nodes   *nodeTable
-	lists   *linkedLists
-	ways    *wayFinder
-	targets map[uint64]*node // by each address that refers to them
-	aimedAt int              // nodes that have targets
-	filter  []uint64
-	low     uint64
-	high    uint64
-	edges   int  // of all nodes
-	late    bool // the time is used up
+	heap  *Heap
+	nodes *nodeTable
+	index *index
+	lists *linkedLists
+	ways  *wayFinder
+	edges int  // of all nodes
+	late  bool // the time is used up
 }
 
 // errLate ends a pass when the time is used up.
@@ -77,35 +72,58 @@ func (h *Heap) Search(
 	if err != nil {
 		return nil, err
 	}
+
+	// Words lead to samples whose container has moved meanwhile. A sweep takes longer than to search
+	// once more. Garbage, and samples for which there was no time, are not searched again.
+	mayBeFound := func(r keeper.Search) bool {
+		return unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget
+	}
+	isNew := func(r keeper.Search) bool {
+		return mayBeFound(r) && r.Reason != keeper.ReasonUnreferenced
+	}
+	isRest := func(r keeper.Search) bool {
+		return mayBeFound(r) && r.Reason == keeper.ReasonUnreferenced && len(r.Sweep.Lost) == 0
+	}
+	if err := h.searchAgain(whole, suspects, results, began, isNew); err != nil {
+		return results, whole.canceled() // the first ones stand
+	}
 	if err := h.sweepFor(whole, results); err != nil {
 		return results, whole.canceled()
 	}
+	_ = h.searchAgain(whole, suspects, results, began, isRest)
+	return results, whole.canceled()
+}
 
-	// Garbage, and samples for which there was no time, are not searched again.
+// searchAgain searches for some suspects once more, and takes the results that explain more.
+func (h *Heap) searchAgain(
+	whole *budget, suspects []Suspect, results []keeper.Search, began time.Duration,
+	choose func(keeper.Search) bool,
+) error {
 	var again []Suspect
 	var indices []int // in results
 	for i, r := range results {
-		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget &&
-			len(r.Sweep.Lost) == 0 {
+		if choose(r) {
 			again, indices = append(again, suspects[i]), append(indices, i)
 		}
 	}
 	if len(again) == 0 || whole.check() {
-		return results, whole.canceled()
+		return nil
 	}
 
 	second, err := h.searchOnce(whole, again, began)
 	if err != nil {
-		return results, whole.canceled() // the first ones stand
+		return err
 	}
 	for k, r := range second {
 		first := &results[indices[k]]
 		if first.Took = r.Took; explained(r) > explained(*first) {
-			r.Sweep = first.Sweep
+			if first.Sweep.Premise != keeper.PremiseHolds || len(first.Sweep.Lost) == 0 {
+				r.Sweep = first.Sweep
+			}
 			*first = r
 		}
 	}
-	return results, whole.canceled()
+	return nil
 }
 
 // sweepFor sweeps for the samples of results of which nearly none has a path.
@@ -163,11 +181,16 @@ func (h *Heap) searchIn(
 	h.memory.budget = whole.most() // the rest is for the results
 
 	samples := make([][]*node, len(suspects))
+	var addresses []uint64
 	for i, suspect := range suspects {
 		samples[i] = s.findSamples(suspect)
 		for _, n := range samples[i] {
 			n.sample = true
+			addresses = append(addresses, n.address)
 		}
+	}
+	if err := s.readIndex(addresses); err != nil {
+		return nil, err
 	}
 	if err := s.climb(samples); err != nil {
 		return nil, err
@@ -183,20 +206,31 @@ func (h *Heap) searchIn(
 }
 
 func newSearch(h *Heap) *search {
-	nodes := &nodeTable{heap: h, byBlock: make(map[uint64]*node)}
 	lists := &linkedLists{
-		heap:     h,
-		nodes:    nodes,
-		patterns: make(map[string]*linkPattern),
-		heads:    make(map[*node]*way),
+		heap: h, heads: make(map[*node]*way), passed: make(map[listPlace]uint64),
 	}
-	return &search{
-		heap:   h,
-		nodes:  nodes,
-		lists:  lists,
-		ways:   newWayFinder(h, lists),
-		filter: make([]uint64, filterBits/64),
+	s := &search{
+		heap: h, lists: lists, ways: newWayFinder(h, lists),
+		nodes: &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
 	}
+	lists.search = s
+	return s
+}
+
+// readIndex reads all memory, in most of the time. The rest is for the levels, also where the index
+// was cut short.
+func (s *search) readIndex(samples []uint64) error {
+	whole := s.heap.memory.budget
+	s.heap.memory.budget = whole.most()
+	defer func() { s.heap.memory.budget = whole }()
+
+	s.index = s.heap.newIndex(samples)
+	err := s.index.read(nil)
+	if errors.Is(err, errIndexFull) {
+		s.index.only, err = make(map[uint64]bool), nil
+	}
+	s.late = s.index.isCut
+	return err
 }
 
 // findSamples returns the objects of a suspect that are alive.
@@ -269,61 +303,69 @@ func (s *search) frontier(samples [][]*node) (next []*node, after int, isRooted 
 	return next, after, isRooted
 }
 
-// level searches all memory for references to nodes.
+// A hit is a word that an index has for a node.
+type hit struct {
+	at, value uint64
+	node      *node
+}
+
+// level finds the references to nodes.
 func (s *search) level(frontier []*node) error {
-	s.aim(frontier)
-	err := s.heap.memory.each(nil, func(p *piece) error {
-		s.match(p)
-		s.lists.collect(p)
-		if s.heap.memory.budget.isOver {
-			return errLate
+	if s.index.only != nil { // all references do not fit
+		only := make(map[uint64]bool)
+		for _, n := range frontier {
+			s.eachTarget(n, func(address uint64) { only[s.index.wordOf(address)] = true })
 		}
-		return nil
-	})
-	if err == nil {
-		s.lists.link()
+		if err := s.index.read(only); err != nil {
+			return err
+		}
 	}
-	// A pass that was cut short has missed references: nothing may follow from their number.
+
+	var hits []hit
 	for _, n := range frontier {
-		n.searched = err == nil
+		n.isFollowed, n.searched = true, !s.index.isCut
+		s.eachTarget(n, func(address uint64) {
+			words, areAll := s.index.referers(address)
+			n.more = n.more || !areAll || len(hits) > maxHits
+			for _, at := range words {
+				if len(hits) <= maxHits {
+					hits = append(hits, hit{at, address, n})
+				}
+			}
+		})
 	}
-	return err
+
+	// Words that lie near each other are read at once.
+	slices.SortFunc(hits, func(a, b hit) int { return cmp.Compare(a.at, b.at) })
+	for len(hits) > 0 {
+		n := s.keep(hits)
+		for _, found := range hits[:n] {
+			if s.heap.memory.budget.isSpent() {
+				return errLate
+			}
+			s.hit(found)
+		}
+		hits = hits[n:]
+	}
+	return nil
 }
 
-// aim sets the targets of match: the addresses that refer to the nodes.
-func (s *search) aim(frontier []*node) {
-	s.targets, s.aimedAt = make(map[uint64]*node, len(frontier)), 0
-	clear(s.filter)
-	s.low, s.high = ^uint64(0), 0
-	for _, n := range frontier {
-		n.from, n.to, n.hops = 0, n.from, 0
-		s.aimAt(n)
+// keep reads the blocks around the first hits, and returns how many of them it has read.
+func (s *search) keep(hits []hit) (n int) {
+	s.heap.pages.forget()
+	var pages []uint64
+	size := max(s.heap.memory.poolSize, process.PageSize)
+	for n < len(hits) && uint64(len(pages))*process.PageSize < bytesAtOnce {
+		first := hits[n].at &^ (size - 1)
+		for at := first; at < first+size; at += process.PageSize {
+			pages = append(pages, at)
+		}
+		for n < len(hits) && hits[n].at&^(size-1) == first {
+			n++
+		}
 	}
-}
-
-// aimAt adds the targets of a node.
-func (s *search) aimAt(n *node) {
-	n.aimed = true
-	s.aimedAt++
-	s.eachTarget(n, func(address uint64) {
-		s.targets[address] = n
-		s.low, s.high = min(s.low, address), max(s.high, address)
-		bit := address / wordSize % filterBits
-		s.filter[bit/64] |= 1 << (bit % 64)
-	})
-}
-
-// goOn searches for the node that refers to another one, too, from the address on where it was
-// found. A pass reads all memory: so it goes up several levels at once.
-func (s *search) goOn(n *node, e edge) {
-	from := e.from
-	isEnd := from == nil || from.aimed || from.sample || n.hops >= maxHops ||
-		s.aimedAt >= maxFrontier || len(s.targets) >= maxTargets
-	if isEnd || s.heap.roots.isRoot(from) || !s.ways.mayKeep(e, n.sample) {
-		return
-	}
-	from.from, from.hops = e.at, n.hops+1
-	s.aimAt(from)
+	s.heap.pages.keep(pages)
+	return n
 }
 
 // eachTarget calls add with each address that refers to a node, and returns how many there are.
@@ -355,33 +397,12 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 	return count
 }
 
-// match finds the words of a piece that are in targets. It sees each word of the process: a
-// comparison and a bit of the filter reject nearly all.
-func (s *search) match(p *piece) {
-	low, width, filter := s.low, s.high-s.low, s.filter
-	content := p.Bytes
-	for i := 0; i+wordSize <= len(content); i += wordSize {
-		w := binary.LittleEndian.Uint64(content[i:])
-		if w-low > width {
-			continue
-		}
-		bit := w / wordSize % filterBits
-		if filter[bit/64]>>(bit%64)&1 == 0 {
-			continue
-		}
-		if n := s.targets[w]; n != nil {
-			if s.heap.memory.budget.isSpent() {
-				return
-			}
-			s.hit(p, n, p.Start+uint64(i), w)
-			low, width = s.low, s.high-s.low
-		}
-	}
-}
-
-// hit adds a word that refers to a node.
-func (s *search) hit(p *piece, n *node, at, value uint64) {
-	if at < p.region.Start || at >= p.region.End || n.to != 0 && at >= n.to {
+// hit adds a word that refers to a node, if it still does.
+func (s *search) hit(found hit) {
+	n, at := found.node, found.at
+	r, ok := s.heap.memory.regionAt(at)
+	if now, isRead := s.heap.pages.word(at); !ok || !isRead || now != found.value {
+		s.follow(found, r)
 		return
 	}
 	if len(n.edges) >= maxEdges || s.edges >= maxAllEdges {
@@ -391,8 +412,8 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 
 	// Memory with a name ends the way. Elsewhere the object or block that has the word is the next
 	// node.
-	e := edge{at: at, value: value}
-	switch p.region.kind {
+	e := edge{at: at, value: found.value}
+	switch r.kind {
 	case regionStatic:
 		e.root = s.heap.roots.staticRoot(at)
 	case regionStack:
@@ -401,7 +422,7 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		if e.root = s.heap.roots.frameRoot(at); e.root != nil {
 			break
 		}
-		e.from = s.nodes.holder(p, at)
+		e.from = s.nodes.holder(s.index, at, r)
 		// An object may refer to itself and counts that, in contrast to memory of C.
 		if e.from == n && n.typ == nil || e.from != nil && s.heap.objects.isWeak(e.from, at) {
 			return
@@ -409,16 +430,81 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	}
 
 	if e.from == nil && e.root == nil {
-		if !s.heap.memory.isOwn(n.block, at) {
+		if !s.heap.memory.isOwn(n.block, at) && !s.follow(found, r) {
 			n.foreign++
 		}
 		return
 	}
+	s.add(n, e)
+}
+
+// add adds a reference to a node.
+func (s *search) add(n *node, e edge) {
 	if n.countAlike(e) >= maxAlike || e.from != nil && !s.nodes.keep(e.from) {
 		n.more = true
 		return
 	}
 	n.edges = append(n.edges, e)
 	s.edges++
-	s.goOn(n, e)
+}
+
+// follow looks for a word in the table of a container that has moved since the index was made, and
+// adds it from there: a list that grows moves all the time. It returns false if it has found none.
+func (s *search) follow(found hit, r region) bool {
+	h := s.heap
+	start := s.blockStart(found.at, r)
+	if start == 0 || h.objects == nil || len(found.node.edges) >= maxEdges {
+		return false
+	}
+
+	words, _ := s.index.referers(start)
+	for _, at := range words[:min(len(words), maxAlike)] {
+		in, _ := h.memory.regionAt(at)
+		owner, now := s.nodes.holder(s.index, at, in), uint64(0)
+		if owner == nil || owner.typ == nil {
+			continue
+		}
+		now, isRead := h.pages.word(at)
+		_, isTable, _ := h.objects.tableReference(edge{from: owner, at: at, value: now}, now)
+		table, size := h.objects.table(owner)
+		if !isRead || now == start || !isTable || table < now || table == 0 {
+			continue
+		}
+		place := h.memory.findWord(table, size, found.value)
+		if place == 0 || !s.nodes.keep(owner) {
+			continue
+		}
+
+		n := s.nodes.byBlock[now]
+		if n == nil {
+			b := block{mem.Span{Start: now, End: table + size}, blockMmapped}
+			n = &node{block: b, address: now, isFollowed: true, searched: !s.index.isCut}
+			n.edges = []edge{{from: owner, at: at, value: now}}
+			if !s.nodes.keep(n) {
+				return false
+			}
+		}
+		s.add(found.node, edge{from: n, at: place, value: found.value})
+		return true
+	}
+	return false
+}
+
+// blockStart returns where the block of a word began when the index was made; 0: it is not known.
+func (s *search) blockStart(at uint64, r region) uint64 {
+	h := s.heap
+	switch size := h.memory.poolSize; r.kind {
+	case regionHeap:
+		if start := s.index.chunkStart(at); start != 0 {
+			return start + glibc.HeaderSize
+		}
+	case regionAnonymous:
+		if p, _ := h.pages.pool(at&^(size-1), size); h.types != nil && p != nil {
+			b, _ := p.Find(at)
+			return b.Start
+		}
+		b, _ := h.memory.mmappedAt(at)
+		return b.Start
+	}
+	return 0
 }

@@ -144,7 +144,7 @@ func (c *counter) readPools(pools []uint64, pagesOfPool uint64) error {
 			},
 			memory: m, region: region{kind: regionAnonymous},
 		}
-		c.learnTypes(p)
+		c.heap.types.prepare(p)
 		c.noteTensors(p)
 	}
 	return nil

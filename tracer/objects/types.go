@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -111,6 +112,9 @@ func (t *typeInfo) qualifiedName() string {
 	return t.name
 }
 
+// isLeaf reports whether objects of a type refer to nothing.
+func (t *typeInfo) isLeaf() bool { return t.isInline && t.flags&cpython.FlagHaveGC == 0 }
+
 // A typeTable reads the types of Python objects, and keeps them: each object leads to its type.
 type typeTable struct {
 	python   *interpreter.Runtime
@@ -120,10 +124,24 @@ type typeTable struct {
 	memory   *memory
 	pages    *pageCache
 
+	recent  [1 << recentBits]recentType
 	known   map[uint64]*typeInfo
 	unknown map[uint64]struct{} // addresses that have no type
 	depth   int                 // of types that lead to each other, and are being read
+
+	pieces, seen int // that were prepared; addresses that were known or unknown then
 }
+
+// A recentType is a result of typeTable.at: most objects that lie near each other are of few types.
+type recentType struct {
+	address uint64
+	t       *typeInfo // nil: there is none
+}
+
+const recentBits = 10
+
+// recentOf returns the place of an address: multiplicative hashing, Knuth, TAOCP 3, section 6.4.
+func recentOf(address uint64) uint64 { return address * 0x9e3779b97f4a7c15 >> (64 - recentBits) }
 
 // hasBase reports whether a type, or one that it is derived from, is among some by name.
 func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
@@ -144,18 +162,24 @@ func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
 // at returns the type at an address, nil if there is none. It reads each address once. Types
 // lead to other types, and forged ones in a circle: it follows maxBases.
 func (types *typeTable) at(address uint64) *typeInfo {
-	if t, ok := types.known[address]; ok {
+	recent := &types.recent[recentOf(address)]
+	if recent.address == address {
+		return recent.t
+	}
+	t, isKnown := types.known[address]
+	_, isNone := types.unknown[address]
+	if isKnown || isNone {
+		*recent = recentType{address, t}
 		return t
 	}
-	_, isNone := types.unknown[address]
-	if isNone || !types.mayBe(address) || types.depth >= maxBases ||
+	if !types.mayBe(address) || types.depth >= maxBases ||
 		types.memory.budget.isSpent() {
 		return nil
 	}
 
 	// Its own type and its base are types, too, and are read on the way.
 	types.depth++
-	t := types.read(address)
+	t = types.read(address)
 	types.depth--
 	if known := types.known[address]; known != nil { // it leads to itself
 		return known
@@ -185,11 +209,45 @@ func (types *typeTable) mayBe(address uint64) bool {
 		r.kind == regionAnonymous && !types.hasHeaps)
 }
 
+// The types of the first pieces are read at once, and so are the types of pieces that follow one
+// with many new addresses.
+const fewPieces, fewTypes = 32, 8
+
+// prepare reads the types of the objects of a piece, if many are new. To read them one by one costs a
+// call each, and to collect them first costs a pass over the piece.
+func (types *typeTable) prepare(p *piece) {
+	seen := len(types.known) + len(types.unknown)
+	isNew := seen-types.seen > fewTypes
+	types.seen = seen
+	if types.pieces++; types.pieces > fewPieces && !isNew {
+		return
+	}
+
+	var blocks [][]byte
+	switch p.region.kind {
+	case regionAnonymous:
+		size := p.memory.poolSize
+		for start := mem.AlignUp(p.Start, size); start+size <= p.End(); start += size {
+			for b := range pymalloc.Used(p.At(start, size), start) {
+				blocks = append(blocks, p.At(b.Start, b.Len()))
+			}
+		}
+	case regionHeap:
+		for _, k := range p.chunks {
+			if user := k.User(); k.InUse {
+				blocks = append(blocks, p.At(user.Start, min(user.Len(), chunkContents)))
+			}
+		}
+	}
+
+	types.learn(blocks)
+}
+
 // learn reads the memory of the possible types of the objects in some blocks, of which it has
 // the start of each. To read it one by one, as at does, takes longer than all the rest of a
 // census.
 func (types *typeTable) learn(blocks [][]byte) {
-	var unknown []uint64 // pages
+	var unknown []uint64
 	for _, content := range blocks {
 		for _, head := range types.heads {
 			if head+cpython.ObjectHead > uint64(len(content)) ||
@@ -198,25 +256,29 @@ func (types *typeTable) learn(blocks [][]byte) {
 			}
 
 			address := mem.Word(content, head+cpython.ObType)
+			if types.recent[recentOf(address)].address == address {
+				continue
+			}
 			_, isType := types.known[address]
 			_, isNone := types.unknown[address]
 			if !isType && !isNone && types.mayBe(address) {
-				first := address &^ (process.PageSize - 1)
-				unknown = append(unknown, first)
-				if address+cpython.TypeHead > first+process.PageSize {
-					unknown = append(unknown, first+process.PageSize)
-				}
+				unknown = append(unknown, address)
 			}
 		}
 	}
 
 	slices.Sort(unknown)
-	unknown = slices.DeleteFunc(slices.Compact(unknown), func(page uint64) bool {
-		_, ok := types.pages.kept[page]
-		return ok
-	})
-	for batch := range slices.Chunk(unknown, int(bytesAtOnce/process.PageSize)) {
-		types.pages.keep(batch)
+	page := func(address uint64) uint64 { return address &^ (process.PageSize - 1) }
+	for some := range slices.Chunk(slices.Compact(unknown), int(bytesAtOnce/process.PageSize)/2) {
+		var pages []uint64
+		for _, address := range some {
+			pages = append(pages, page(address), page(address+cpython.TypeHead))
+		}
+		slices.Sort(pages)
+		types.pages.keep(slices.Compact(pages))
+		for _, address := range some {
+			types.at(address)
+		}
 	}
 }
 

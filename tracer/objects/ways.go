@@ -154,12 +154,9 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracke
 			found = append(found, root)
 			continue
 		}
-		if !w.node.searched {
-			open = append(open, w)
-			isClosed = false
-			if w.node.from == 0 {
-				continue
-			}
+		if !w.node.isFollowed {
+			open, isClosed = append(open, w), false
+			continue
 		}
 
 		if head := f.lists.heads[w.node]; head != nil {
@@ -191,22 +188,6 @@ func (w *way) isSearched() bool {
 		}
 	}
 	return true
-}
-
-// mayKeep reports whether an object may keep the object that a word of it refers to: by itself or by a table.
-func (f *wayFinder) mayKeep(e edge, isSample bool) bool {
-	if e.typ() == nil || f.heap.types == nil {
-		return true
-	}
-
-	_, ok := f.objectReference(e)
-	if !ok {
-		_, ok, _ = f.tableReference(e, e.value)
-	}
-	if !ok && isSample {
-		_, ok = f.heap.objects.bufferReference(e)
-	}
-	return ok
 }
 
 // follow adds the ways that go on from the outermost node of a way, and returns the roots that
@@ -414,19 +395,19 @@ func isBorrower(r keeper.Root) bool {
 // farther.
 //
 // The ranks are in references. A global variable, a class or a cache comes before a local or static
-// variable that is up to as many references nearer as are searched after the first root. A stack of
-// native code comes last: its words may be of a call that has ended.
+// variable that is some references nearer. A stack of native code comes last: its words may be of a
+// call that has ended.
 func rankOf(r keeper.Root) int {
-	const unnamedRank, threadRank = 8, 100
+	const localRank, unnamedRank, threadRank = 3, 8, 100
 	switch {
 	case r.Kind == keeper.RootThread:
 		return threadRank
 	case r.Kind == keeper.RootLocal && r.Name == "":
 		return unnamedRank
 	case r.Kind == keeper.RootLocal:
-		return levelsAfter
+		return localRank
 	case r.Kind == keeper.RootStatic:
-		return levelsAfter + 1
+		return localRank + 1
 	}
 	return 0
 }

@@ -40,7 +40,8 @@ var notMemory = map[string]bool{
 // newWholeMemory returns all memory by the heaps and roots of the last refresh.
 func (h *Heap) newWholeMemory(b *budget) (*wholeMemory, error) {
 	found := h.memory
-	w := &wholeMemory{memory: newMemory(h.process, h.reader, found.maps)}
+	w := &wholeMemory{memory: newMemory(h.process, h.reader)}
+	w.maps = found.maps
 	w.cached, w.others, w.poolSize, w.budget = found.cached, found.others, found.poolSize, b
 	w.mmapped = slices.Clone(found.mmapped)
 
@@ -210,8 +211,8 @@ func (w *wholeMemory) added() (*wholeMemory, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &wholeMemory{memory: newMemory(w.process, w.reader, maps)}
-	now.budget = w.budget
+	now := &wholeMemory{memory: newMemory(w.process, w.reader)}
+	now.maps, now.budget = maps, w.budget
 
 	if err := now.findPages(); err != nil {
 		return nil, err

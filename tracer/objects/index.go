@@ -1,0 +1,388 @@
+package objects
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/mem"
+)
+
+const (
+	// Words have numbers in the order in which they are read: of a page of indexPage bytes, and
+	// within it. Pages are numbered from 1.
+	indexPageBits = 12
+	indexPage     = 1 << indexPageBits
+	wordsOfPage   = indexPage / wordSize
+	maxIndexPages = 1 << 23 // 32 GiB: their words have numbers of 32 bits
+	granule       = 16      // bytes between blocks
+
+	// Page numbers are looked up by area.
+	areaBits, maxAreas = 27, 512
+	pagesOfArea        = 1 << (areaBits - indexPageBits)
+
+	// maxIndexed bounds the references, in eight bytes each: 192 MiB.
+	maxIndexed = 24 << 20
+	bucketBits = 12
+	maxWords   = 1 << 12 // words that lead to a block and are read
+)
+
+// errIndexFull ends the pass of an index with too many references.
+var errIndexFull = errors.New("too many references")
+
+// An index has the words of the searched memory that lead to blocks in it, by where they lead. One
+// pass over the memory makes it, or two where a table of data is large: then a search follows references without reading all memory again.
+//
+// It leaves out words that keep nothing: the types of objects, the lists of the garbage collector,
+// and all words of objects that are data, such as text. Nor has it references to such objects, but
+// to the samples: most objects are of this kind, and lead nowhere.
+type index struct {
+	heap    *Heap
+	memory  *memory
+	samples []uint64 // addresses, in order
+
+	first []uint32   // number of the first page of each part of the memory
+	areas []uint16   // by address: index in pages, from 1
+	pages [][]uint32 // numbers of the pages of an area; 0: nothing leads there
+	high  uint64     // the largest address that has a page number
+
+	most     int // references that are remembered
+	repeated [repeatedTargets]repetition
+	edges    []uint64 // the number of the word that is led to, and of the word that leads there
+	leaves   bitmap   // objects that are data, by granules
+	// isMarked: one pass has found all of these.
+	isMarked bool
+	starts   bitmap // chunks of malloc, by granules
+
+	bounds []int // of the buckets of edges
+	sorted bitmap
+	shift  int // of an edge, to its bucket
+
+	// only is set where the memory has too many references: then the index is made for some targets
+	// alone, and again for others.
+	only map[uint64]bool
+	// isCut: the time was used up before all memory was read.
+	isCut bool
+}
+
+// A repetition counts the references to a target, most of which lie near each other where they are
+// many.
+type repetition struct{ target, count uint64 }
+
+const repeatedTargets = 1 << 10
+
+// A bitmap is a set of small numbers.
+type bitmap []uint64
+
+func (b bitmap) add(i uint64)      { b[i/64] |= 1 << (i % 64) }
+func (b bitmap) has(i uint64) bool { return b[i/64]>>(i%64)&1 == 1 }
+
+// newIndex numbers the words of the memory of the last refresh.
+func (h *Heap) newIndex(samples []uint64) *index {
+	x := &index{
+		heap: h, memory: h.memory, most: maxIndexed, areas: make([]uint16, maxAddress>>areaBits),
+	}
+	x.samples = slices.Sorted(slices.Values(samples))
+
+	next := uint64(1)
+	for _, p := range h.memory.parts {
+		kind := h.memory.regions[p.region].kind
+		pages := (p.Len() + indexPage - 1) / indexPage
+		if x.isCut = next+pages > maxIndexPages || p.End > maxAddress; x.isCut {
+			break
+		}
+		x.first = append(x.first, uint32(next))
+		if kind == regionAnonymous || kind == regionHeap {
+			x.number(p.Start, next, pages)
+		}
+		next += pages
+	}
+
+	// Nothing is read of bulk data, and words may lead to its start all the same.
+	starts := slices.Clone(x.samples)
+	for _, b := range h.memory.mmapped {
+		starts = append(starts, b.Start)
+	}
+	for _, start := range starts {
+		for at := start &^ (indexPage - 1); at < start+maxInterior*wordSize; at += indexPage {
+			if x.wordOf(at) == 0 && at < maxAddress && next < maxIndexPages {
+				x.number(at, next, 1)
+				next++
+			}
+		}
+	}
+
+	granules := next * indexPage / granule
+	x.leaves, x.starts = make(bitmap, granules/64+1), make(bitmap, granules/64+1)
+	x.shift = max(0, bits.Len64(next*wordsOfPage)-bucketBits)
+	return x
+}
+
+// number sets the numbers of pages to which words may lead.
+func (x *index) number(start, first, count uint64) {
+	for i := range count {
+		at := start + i*indexPage
+		area := &x.areas[at>>areaBits]
+		if *area == 0 {
+			if len(x.pages) >= maxAreas {
+				x.isCut = true
+				return
+			}
+			x.pages = append(x.pages, make([]uint32, pagesOfArea))
+			*area = uint16(len(x.pages))
+		}
+		x.pages[*area-1][at>>indexPageBits%pagesOfArea] = uint32(first + i)
+		x.high = max(x.high, at+indexPage-1)
+	}
+}
+
+// wordOf returns the number of the word at an address; 0: nothing leads there.
+func (x *index) wordOf(address uint64) uint64 {
+	if address > x.high {
+		return 0
+	}
+	area := x.areas[address>>areaBits]
+	if area == 0 {
+		return 0
+	}
+	page := uint64(x.pages[area-1][address>>indexPageBits%pagesOfArea])
+	return page*wordsOfPage + address/wordSize%wordsOfPage*min(page, 1)
+}
+
+// addressOf returns the address of a word by its number.
+func (x *index) addressOf(word uint64) uint64 {
+	page := uint32(word / wordsOfPage)
+	i, found := slices.BinarySearch(x.first, page)
+	if !found {
+		i--
+	}
+	return x.memory.parts[i].Start + word*wordSize - uint64(x.first[i])*indexPage
+}
+
+// read reads all memory. Where it has too many references, it takes the ones that lead to some
+// targets alone; nil: all.
+func (x *index) read(only map[uint64]bool) error {
+	x.edges, x.only = x.edges[:0], only
+	clear(x.repeated[:])
+
+	part, isFull := 0, false
+	err := x.memory.each(nil, func(p *piece) error {
+		for !x.isPart(part, p) {
+			part++
+		}
+		if part == len(x.first) {
+			return errLate
+		}
+		first := uint64(x.first[part])
+		if x.erase(p, first); isFull {
+			return x.late()
+		}
+		err := x.scan(p, first*wordsOfPage)
+		if isFull = errors.Is(err, errIndexFull) && !x.isMarked; isFull {
+			return nil
+		}
+		return err
+	})
+	x.isMarked = true
+	switch {
+	case err == nil && isFull: // most references may be to data that comes later
+		return x.read(only)
+	case errors.Is(err, errIndexFull) && only == nil:
+		return err
+	case errors.Is(err, errLate) || errors.Is(err, errIndexFull):
+		x.isCut = true
+	case err != nil:
+		return err
+	}
+
+	x.dropLeaves()
+	x.divide()
+	return nil
+}
+
+// isPart reports whether a piece is a part of the memory, or behind all parts that are numbered.
+func (x *index) isPart(i int, p *piece) bool {
+	return i == len(x.first) || x.memory.parts[i].Start == p.Start &&
+		x.memory.regions[x.memory.parts[i].region] == p.region
+}
+
+// scan takes the words of a piece that lead to blocks. first is the number of its first word.
+func (x *index) scan(p *piece, first uint64) error {
+	from, to := max(p.Start, p.region.Start)-p.Start, min(p.End(), p.region.End)-p.Start
+	from = mem.AlignUp(from, wordSize)
+	content, high := p.Bytes, x.high
+	for i := from; i+wordSize <= to; i += wordSize {
+		w := binary.LittleEndian.Uint64(content[i:])
+		if w-indexPage > high || (w+1)%wordSize > 2 { // a tag changes the lowest bit
+			continue
+		}
+		target := x.wordOf(w)
+		if target == 0 || x.leaves.has(target/2) || x.only != nil && !x.only[target] {
+			continue
+		}
+		few := &x.repeated[target%repeatedTargets]
+		if few.target != target {
+			*few = repetition{target: target}
+		}
+		if few.count++; few.count > maxWords+1 { // no more of them are read
+			continue
+		}
+		if len(x.edges) == cap(x.edges) && !x.makeRoom() {
+			return errIndexFull
+		}
+		x.edges = append(x.edges, target<<32|(first+i/wordSize))
+	}
+	return x.late()
+}
+
+// late returns errLate if the time is used up.
+func (x *index) late() error {
+	if x.memory.budget.check() {
+		return errLate
+	}
+	return nil
+}
+
+// makeRoom makes room for more references; false: there are too many.
+func (x *index) makeRoom() bool {
+	const step, rest = 1 << 17, 8 // one of so many
+	x.dropLeaves()
+	if len(x.edges) <= cap(x.edges)/rest*(rest-1) && len(x.edges) > 0 {
+		return true
+	}
+	if len(x.edges) >= x.most/rest*(rest-1) {
+		return false
+	}
+	grown := make([]uint64, len(x.edges), min(x.most, len(x.edges)*3/2+step))
+	copy(grown, x.edges)
+	x.edges = grown
+	return true
+}
+
+// dropLeaves drops references to objects that are data: some were read before their target.
+func (x *index) dropLeaves() {
+	x.edges = slices.DeleteFunc(x.edges, func(e uint64) bool { return x.leaves.has(e >> 32 / 2) })
+}
+
+// erase marks the chunks and the data of a piece, and erases the words that keep nothing.
+func (x *index) erase(p *piece, first uint64) {
+	granuleOf := func(address uint64) uint64 {
+		return first*(indexPage/granule) + (address-p.Start)/granule
+	}
+	i, _ := slices.BinarySearch(x.samples, p.Start)
+	hasSample := i < len(x.samples) && x.samples[i] < p.End()
+
+	if x.heap.types != nil {
+		x.heap.types.prepare(p)
+	}
+	visit := func(b block) {
+		content := p.At(b.Start, min(b.Len(), p.End()-min(b.Start, p.End())))
+		if content == nil {
+			return
+		}
+		object, t := x.heap.types.objectIn(b, content)
+		switch {
+		case t == nil:
+		case t.isLeaf():
+			clear(content)
+			if !hasSample || !slices.Contains(x.samples[i:], object) {
+				x.leaves.add(granuleOf(object))
+			}
+		default:
+			at := object - b.Start
+			if t.flags&cpython.FlagHaveGC != 0 {
+				at -= x.heap.version.GCHead
+			}
+			clear(content[at:min(object-b.Start+cpython.ObjectHead, uint64(len(content)))])
+		}
+	}
+
+	switch {
+	case p.region.kind == regionHeap:
+		for _, c := range p.chunks {
+			if c.Start >= p.Start && c.Start < p.End() {
+				x.starts.add(granuleOf(c.Start))
+			}
+			if x.heap.types != nil && c.InUse {
+				visit(block{c.User(), blockChunk})
+			}
+		}
+	case p.region.kind == regionAnonymous && x.heap.types != nil:
+		size := x.memory.poolSize
+		for at := mem.AlignUp(p.Start, size); at+size <= p.End(); at += size {
+			for b := range pymalloc.Used(p.At(at, size), at) {
+				visit(block{b, blockPool})
+			}
+		}
+	}
+}
+
+// divide divides the edges into buckets by their targets, in place. A bucket is sorted when
+// something is looked up in it (American flag sort, McIlroy, Bostic and McIlroy 1993).
+func (x *index) divide() {
+	bucketOf := func(e uint64) uint64 { return e >> 32 >> x.shift }
+	x.bounds, x.sorted = make([]int, 1<<bucketBits+1), make(bitmap, 1<<bucketBits/64)
+	for _, e := range x.edges {
+		x.bounds[bucketOf(e)+1]++
+	}
+	for i := range x.bounds[1:] {
+		x.bounds[i+1] += x.bounds[i]
+	}
+
+	next := slices.Clone(x.bounds)
+	for b := range uint64(1 << bucketBits) {
+		for next[b] < x.bounds[b+1] {
+			e := x.edges[next[b]]
+			for to := bucketOf(e); to != b; to = bucketOf(e) {
+				x.edges[next[to]], e = e, x.edges[next[to]]
+				next[to]++
+			}
+			x.edges[next[b]] = e
+			next[b]++
+		}
+	}
+}
+
+// referers returns the addresses of words that lead to an address, in order, and whether these are
+// all of them.
+func (x *index) referers(address uint64) (words []uint64, areAll bool) {
+	target := x.wordOf(address)
+	if target == 0 {
+		return nil, true
+	}
+	b := target >> x.shift
+	bucket := x.edges[x.bounds[b]:x.bounds[b+1]]
+	if !x.sorted.has(b) {
+		slices.Sort(bucket)
+		x.sorted.add(b)
+	}
+
+	i, _ := slices.BinarySearch(bucket, target<<32)
+	for ; i < len(bucket) && bucket[i]>>32 == target; i++ {
+		if len(words) >= maxWords {
+			return words, false
+		}
+		words = append(words, x.addressOf(bucket[i]&(1<<32-1)))
+	}
+	return words, true
+}
+
+// chunkStart returns the last chunk of malloc that begins at an address or before; 0: there is none.
+func (x *index) chunkStart(address uint64) uint64 {
+	at := x.wordOf(address) / 2
+	for word := at / 64; ; word-- {
+		found := x.starts[word]
+		if word == at/64 {
+			found &= ^uint64(0) >> (63 - at%64)
+		}
+		if found != 0 {
+			return x.addressOf((word*64 + uint64(bits.Len64(found)) - 1) * 2)
+		}
+		if word == 0 {
+			return 0
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package objects
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// forgeIndex returns the index of random words of which some lead into the memory, with the places
+// of the words that lead to each address.
+func forgeIndex(t *testing.T, seed uint64) (*index, map[uint64][]uint64) {
+	t.Helper()
+	const words = 3 * windowBytes / wordSize
+	r := rand.New(rand.NewPCG(seed, 1))
+	content, want := make([]byte, words*wordSize), make(map[uint64][]uint64)
+	for i := range uint64(words) {
+		if r.IntN(3) > 0 {
+			continue
+		}
+		to := forgedAt + wordSize*r.Uint64N(words*5/4)
+		if r.IntN(9) == 0 { // any number
+			to = r.Uint64()
+		}
+		binary.LittleEndian.PutUint64(content[i*wordSize:], to)
+		if to-forgedAt < words*wordSize && to%wordSize == 0 {
+			want[to] = append(want[to], forgedAt+i*wordSize)
+		}
+	}
+
+	forged := newImage(content)
+	m := newMemory(nil, forged)
+	m.regions = []region{{forged.span(), regionAnonymous}}
+	m.spans = mem.Spans{forged.span()}
+	m.findParts()
+	return (&Heap{memory: m}).newIndex(nil), want
+}
+
+// TestIndex compares the words that an index has for each address with the truth.
+func TestIndex(t *testing.T) {
+	mustHave := func(t *testing.T, x *index, to uint64, want []uint64) {
+		t.Helper()
+		if got, areAll := x.referers(to); !slices.Equal(got, want) || !areAll {
+			t.Fatalf("%x is referred to by %x, want %x", to, got, want)
+		}
+	}
+
+	t.Run("all", func(t *testing.T) {
+		x, want := forgeIndex(t, 1)
+		if err := x.read(nil); err != nil || x.isCut {
+			t.Fatal(err, x.isCut)
+		}
+		for to := forgedAt; to < forgedAt+3*windowBytes; to += wordSize {
+			mustHave(t, x, to, want[to])
+		}
+		mustHave(t, x, forgedAt-wordSize, nil)
+		mustHave(t, x, forgedAt+1<<40, nil)
+	})
+
+	t.Run("too many", func(t *testing.T) {
+		x, want := forgeIndex(t, 2)
+		x.most = 1000
+		if err := x.read(nil); !errors.Is(err, errIndexFull) {
+			t.Fatal(err)
+		}
+		for to, from := range want {
+			if len(from) < 3 {
+				continue
+			}
+			if err := x.read(map[uint64]bool{x.wordOf(to): true}); err != nil || x.isCut {
+				t.Fatal(err, x.isCut)
+			}
+			mustHave(t, x, to, from)
+			return
+		}
+	})
+
+	t.Run("without data", func(t *testing.T) {
+		x, want := forgeIndex(t, 3)
+		if err := x.read(nil); err != nil {
+			t.Fatal(err)
+		}
+		count, few := len(x.edges), 0
+		for to, from := range want {
+			if few++; few <= 100 && to%granule == 0 {
+				x.leaves.add(x.wordOf(to) / 2)
+				count -= len(from) + len(want[to+wordSize])
+			}
+		}
+		if x.dropLeaves(); len(x.edges) != count {
+			t.Errorf("%d references, want %d", len(x.edges), count)
+		}
+	})
+}
+
+// movingScript has a list whose table moves at a line of input.
+const movingScript = `
+class Kept:
+    pass
+kept = [Kept() for _ in range(60000)]
+print("objects", *map(id, kept[::4000]))
+print("ready", flush=True)
+input()
+kept.extend(None for _ in range(400000))
+print("moved", flush=True)
+input()
+`
+
+// A table that moves after the index was made is found by its list.
+func TestMovedTable(t *testing.T) {
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", movingScript)
+	var suspect Suspect
+	for _, field := range strings.Fields(target.Await("ready")[0])[1:] {
+		address, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		suspect.Objects = append(suspect.Objects, address)
+	}
+	h := openedHeap(t, target.PID())
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
+
+	s := newSearch(h)
+	h.memory.budget = newBudget(t.Context(), time.Minute)
+	samples := s.findSamples(suspect)
+	if err := s.readIndex(suspect.Objects); err != nil || s.late {
+		t.Fatal(err, s.late)
+	}
+	target.Say("grow")
+	target.Await("moved")
+	if err := s.climb([][]*node{samples}); err != nil {
+		t.Fatal(err)
+	}
+
+	rep := &reporter{heap: h, ways: s.ways}
+	r := rep.result(suspect, samples)
+	if len(r.Paths) != 1 || r.Paths[0].Samples != len(suspect.Objects) ||
+		r.Paths[0].Root.Name != "kept" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func openedHeap(t *testing.T, pid int) *Heap {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	h, err := Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}

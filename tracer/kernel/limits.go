@@ -13,8 +13,9 @@ import (
 
 // Needs of a trace of one process, at least.
 const (
-	// minOpenFiles are the maps, programs, links and files in /proc; filesPerCPU are perf events.
-	minOpenFiles, filesPerCPU = 118, 2
+	// minOpenFiles are the maps, programs, links and files in /proc, beside the files that are open;
+	// filesPerCPU are perf events.
+	minOpenFiles, filesPerCPU = 100, 2
 	// usualOpenFiles is enough for a tree of many processes.
 	usualOpenFiles = 4096
 	// minAddressSpace is most of all Go's heap, which reserves more than it uses.
@@ -27,6 +28,7 @@ const (
 // hard one. A locked memory limit does not count for BPF maps since Linux 5.11.
 type limits struct {
 	openFiles, addressSpace uint64
+	areOpen                 int   // files
 	cgroup                  int64 // bytes; growth.Unknown: none
 	cpus                    int
 }
@@ -44,6 +46,10 @@ func ownLimits() limits {
 		l.addressSpace = limit.Cur
 	}
 
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
+		l.areOpen = len(open)
+	}
+
 	reader := process.NewSystemMemoryReader()
 	defer reader.Close()
 	if p, err := process.OpenAny(os.Getpid()); err == nil {
@@ -56,7 +62,7 @@ func ownLimits() limits {
 // check returns which limit is too low for a trace, and the number that it takes: the kernel's own
 // errors name something else.
 func (l limits) check() error {
-	files := uint64(minOpenFiles + filesPerCPU*l.cpus)
+	files := uint64(l.areOpen + minOpenFiles + filesPerCPU*l.cpus)
 	switch {
 	case l.openFiles < files:
 		return fmt.Errorf("the limit of open files is %d: allocscope needs %d for one process, and more "+

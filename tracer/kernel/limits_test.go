@@ -11,10 +11,12 @@ import (
 
 func TestLimits(t *testing.T) {
 	enough := limits{
-		openFiles: 134, addressSpace: unix.RLIM_INFINITY, cgroup: growth.Unknown, cpus: 8,
+		openFiles: 134, areOpen: 18, addressSpace: unix.RLIM_INFINITY, cgroup: growth.Unknown,
+		cpus: 8,
 	}
-	few, narrow, small := enough, enough, enough
-	few.openFiles, narrow.addressSpace, small.cgroup = 80, 500<<20, 64<<20
+	few, inherited, narrow, small := enough, enough, enough, enough
+	few.openFiles, inherited.areOpen = 80, 26
+	narrow.addressSpace, small.cgroup = 500<<20, 64<<20
 	for _, c := range []struct {
 		name   string
 		limits limits
@@ -22,6 +24,7 @@ func TestLimits(t *testing.T) {
 	}{
 		{"enough", enough, nil},
 		{"open files", few, []string{"open files is 80", "needs 134", "ulimit -n 4096"}},
+		{"open already", inherited, []string{"open files is 134", "needs 142"}},
 		{"address space", narrow, []string{"address space is 500 MiB", "needs 2048 MiB", "ulimit -v"}},
 		{"cgroup", small, []string{"cgroup is 64 MiB", "needs 192 MiB"}},
 	} {

@@ -312,7 +312,7 @@ func testOwnMalloc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loader := tracertest.Build(t, "deep.c", "-ldl")
+	loader := tracertest.Build(t, "loader.c", "-ldl")
 	t.Setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384")
 	for name, archive := range map[string]string{
 		"deep": strings.TrimSpace(string(out)), "apart": "-ldl", // another copy of the C library

@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 )
@@ -22,19 +23,24 @@ func TestHeldWords(t *testing.T) {
 	}
 }
 
-// TestHidden has a pointer in a pipe of the process, which nothing else shows.
+// TestHidden has a pointer in a pipe of a process, which nothing else shows.
 func TestHidden(t *testing.T) {
-	p, err := Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
 	from, to, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer from.Close()
 	defer to.Close()
+	other := exec.Command("sleep", "1000") // this process has more pipes: its output, other tests'
+	other.ExtraFiles = []*os.File{from, to}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = other.Process.Kill() // it may have ended
+		_ = other.Wait()
+	}()
+	p := open(t, other.Process.Pid)
 
 	isHidden := func() bool {
 		held, err := p.HeldByKernel()

@@ -141,6 +141,9 @@ func (s addressSpace) peek(addresses []uint64, size int) ([][]byte, error) {
 	kept := &s.process.memory
 	kept.mu.Lock()
 	defer kept.mu.Unlock()
+	if !kept.isOn {
+		defer kept.close()
+	}
 	if kept.memory != nil {
 		contents, err := kept.memory.peek(addresses, size)
 		if !errors.Is(err, os.ErrNotExist) {
@@ -160,7 +163,16 @@ func (s addressSpace) peek(addresses []uint64, size int) ([][]byte, error) {
 // keptMemory is the memory of the program that a process executed when it was last read.
 type keptMemory struct {
 	mu     sync.Mutex // held while it is read
-	memory *Memory    // nil: it was not read yet
+	memory *Memory    // nil: it was not read yet, or is not kept
+	isOn   bool
+}
+
+// KeepMemory keeps the files of the memory open between reads, until the process is closed: for one
+// that is read all the time.
+func (p *Process) KeepMemory() {
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	p.memory.isOn = true
 }
 
 // close closes the files. The caller holds k.mu.

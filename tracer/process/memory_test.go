@@ -293,6 +293,7 @@ func TestPeekExecuted(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("sh", "-c", "echo ready; read line; exec cat"))
 	target.Await("ready")
 	p := open(t, target.PID())
+	p.KeepMemory()
 	mustPeekELF(t, p)
 
 	target.Say("go")

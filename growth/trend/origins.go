@@ -1,6 +1,7 @@
 package trend
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -70,17 +71,14 @@ func (r *snapshotRange) judgeOrigins(stacks []stackSeries, trends []StackTrend, 
 			members[o] = append(members[o], i)
 		}
 	}
+	maps.DeleteFunc(members, func(_ origin, of []int) bool { return len(of) < 2 })
 
-	for _, of := range members {
-		if len(of) < 2 {
-			continue
-		}
-		all := r.sumOf(stacks, of)
-		together := r.judge(&all, risk)
+	for o, all := range r.sumsOf(stacks, members) {
+		together := r.judge(all, risk)
 		if together.Trend == growth.TrendReplaced {
 			continue
 		}
-		for _, i := range of {
+		for _, i := range members[o] {
 			if t := &trends[i]; t.Growth > 0 {
 				t.Trend, t.Objects, t.Now = together.Trend, 0, 0
 			}
@@ -88,27 +86,38 @@ func (r *snapshotRange) judgeOrigins(stacks []stackSeries, trends []StackTrend, 
 	}
 }
 
-// sumOf adds up the series of some stacks.
-func (r *snapshotRange) sumOf(stacks []stackSeries, members []int) stackSeries {
-	sum := stackSeries{stack: stacks[members[0]].stack, kind: stacks[members[0]].kind}
-	isMember := make(map[growth.Key]bool, len(members))
-	for _, i := range members {
-		isMember[growth.KeyOf(stacks[i].stack, stacks[i].kind, stacks[i].gpu)] = true
+// sumsOf adds up the series of the stacks of each origin, in one pass over the snapshots.
+func (r *snapshotRange) sumsOf(
+	stacks []stackSeries, members map[origin][]int,
+) map[origin]*stackSeries {
+	sums := make(map[origin]*stackSeries, len(members))
+	origins := make(map[growth.Key]origin)
+	for o, of := range members {
+		first := &stacks[of[0]]
+		sums[o] = &stackSeries{stack: first.stack, kind: first.kind}
+		for _, i := range of {
+			origins[growth.KeyOf(stacks[i].stack, stacks[i].kind, stacks[i].gpu)] = o
+		}
 	}
 
 	for at, s := range r.snapshots {
-		var all growth.Holding
+		holdings := make(map[origin]*growth.Holding, len(sums))
+		for o := range sums {
+			holdings[o] = &growth.Holding{}
+		}
 		for i := range s.Holdings {
 			h := &s.Holdings[i]
-			if !isMember[h.Key()] {
-				continue
+			if o, ok := origins[h.Key()]; ok {
+				all := holdings[o]
+				all.InuseObjects += h.InuseObjects
+				all.InuseBytes += h.InuseBytes
+				all.Variance += h.Variance
+				all.Births = append(all.Births, h.Births...)
 			}
-			all.InuseObjects += h.InuseObjects
-			all.InuseBytes += h.InuseBytes
-			all.Variance += h.Variance
-			all.Births = append(all.Births, h.Births...)
 		}
-		r.add(&sum, at, &all)
+		for o, all := range holdings {
+			r.add(sums[o], at, all)
+		}
 	}
-	return sum
+	return sums
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // A Suspect is a set of objects whose keeper is searched for: the objects of a stack or of a type.
@@ -373,10 +374,14 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 	version := s.heap.version
 	if n.typ != nil {
 		add(n.address)
-		if version.StackRefTags&cpython.StackRefTag == 0 {
+		switch { // both tags are the lowest bit
+		case n.typ.isTensor:
+			add(n.address | torch.OwnsObject)
+		case version.StackRefTags&cpython.StackRefTag != 0:
+			add(n.address | cpython.StackRefTag)
+		default:
 			return 1
 		}
-		add(n.address | cpython.StackRefTag)
 		return 2
 	}
 

@@ -186,8 +186,7 @@ func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
 func (r *reader) setImpl(o *object, impl []byte) bool {
 	l := &r.layout
 	o.impl = impl
-	if mem.Word(impl, l.pyobj)&^1 != o.Object ||
-		!r.isClass(impl) { // bit 0: the TensorImpl owns the PyObject
+	if mem.Word(impl, l.pyobj)&^OwnsObject != o.Object || !r.isClass(impl) {
 		return false
 	}
 

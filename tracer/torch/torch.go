@@ -34,6 +34,11 @@ func (e *LayoutError) Error() string {
 	return fmt.Sprintf("the likeliest layout of PyTorch fits %d of %d tensors", e.Fitting, e.Checked)
 }
 
+// OwnsObject is a bit of the address of a PyObject in its TensorImpl: no object of Python refers to
+// the tensor, and PyTorch owns it (owns_pyobj of c10/core/impl/PyObjectSlot.h). Newer releases have
+// no such bit.
+const OwnsObject = 1
+
 // A Tensor is a torch.Tensor of Python whose elements are in memory.
 type Tensor struct {
 	// Object, Impl and Storage are the addresses of the PyObject, its TensorImpl and its

@@ -77,7 +77,7 @@ func (l *lifecycle) addNew(ctx context.Context, held *process.Process) error {
 	if err != nil {
 		return err
 	}
-	p.KeepMemory()
+	process.KeepMemory(p)
 	err = kernel.CheckReachable(p.PID)
 	if !held.Alive() { // and another process may have its PID
 		err = exitedError(held)

@@ -167,9 +167,9 @@ type keptMemory struct {
 	isOn   bool
 }
 
-// KeepMemory keeps the files of the memory open between reads, until the process is closed: for one
-// that is read all the time.
-func (p *Process) KeepMemory() {
+// KeepMemory keeps the files of a process's memory open between reads, until the process is closed:
+// for one that is read all the time.
+func KeepMemory(p *Process) {
 	p.memory.mu.Lock()
 	defer p.memory.mu.Unlock()
 	p.memory.isOn = true

@@ -293,7 +293,7 @@ func TestPeekExecuted(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("sh", "-c", "echo ready; read line; exec cat"))
 	target.Await("ready")
 	p := open(t, target.PID())
-	p.KeepMemory()
+	KeepMemory(p)
 	mustPeekELF(t, p)
 
 	target.Say("go")

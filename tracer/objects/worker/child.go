@@ -77,7 +77,7 @@ func answer(ask Request, firsts map[int]firstCensus) (answer Response, err error
 		return answer, err
 	}
 	defer p.Close()
-	p.KeepMemory()
+	process.KeepMemory(p)
 	// Open has started the process that reads for this one, at normal priority. That holds the lock
 	// of the target's address space for a moment: if it had to wait for a CPU then, so would the
 	// job.

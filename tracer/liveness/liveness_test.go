@@ -380,6 +380,7 @@ func TestFindAllocator(t *testing.T) {
 		t.Setenv("LD_PRELOAD", tracertest.Build(t, "preload.c", "-shared", "-fPIC",
 			"-Wl,--defsym,mi_free=free"))
 		p := startProgram(t, "lru")
+		p.awaitBlocks() // in the arenas of threads, which may pass for segments
 		m, err := Identify(p.process, mapsOf(t, p.process))
 		if err != nil || m.Name != "mimalloc" || m.Limit != growth.HeapUnknownVersion {
 			t.Errorf("%+v, %v", m, err)

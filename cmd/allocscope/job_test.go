@@ -286,18 +286,25 @@ func testPagesOfFile(t *testing.T) {
 	mustSay(t, "the result", v.stdout, "STABLE   ", "only pages of mapped files grow")
 }
 
-func testPlateau(t *testing.T) {
-	t.Parallel()
-	var job *tracertest.Target
-	var err error
-	v := undisturbed(t, func() (v verdictOn) {
-		job = startJob(t, warmUp, filling, steps, "wait=1")
+// judgeWarmUp judges a job from the begin of its warm-up on.
+func judgeWarmUp(
+	t *testing.T, failOn flagvalue.FailOn, want verdict.Class, settings ...string,
+) (job *tracertest.Target, v verdictOn, err error) {
+	t.Helper()
+	v = undisturbed(t, func() (v verdictOn) {
+		job = startJob(t, append([]string{warmUp, filling, "wait=1"}, settings...)...)
 		options := fastTrace(t, job.PID(), jobSpeed, longTrace)
-		options.FailOn = "suspected"
+		options.FailOn = failOn
 		defer startWith(t, job, options)()
 		v, err = judgeUntil(t.Context(), t, options)
 		return v
-	}, is(verdict.ClassPlateau))
+	}, is(want))
+	return job, v, err
+}
+
+func testPlateau(t *testing.T) {
+	t.Parallel()
+	job, v, err := judgeWarmUp(t, "suspected", verdict.ClassPlateau, steps)
 	must(t, err)
 	v.mustBe(t, verdict.ClassPlateau)
 	warm := warmAt(t, job).Sub(v.Started).Seconds()
@@ -345,15 +352,7 @@ func testLeakUnderSpikes(t *testing.T) {
 
 func testLeakUnderWarmUp(t *testing.T) {
 	t.Parallel()
-	var err error
-	v := undisturbed(t, func() (v verdictOn) {
-		job := startJob(t, warmUp, filling, steps, leak, "wait=1")
-		options := fastTrace(t, job.PID(), jobSpeed, longTrace)
-		options.FailOn = "leak"
-		defer startWith(t, job, options)()
-		v, err = judgeUntil(t.Context(), t, options)
-		return v
-	}, is(verdict.ClassLeak))
+	_, v, err := judgeWarmUp(t, "leak", verdict.ClassLeak, steps, leak)
 	if exit.StatusOf(err) != exit.Found {
 		t.Errorf("--fail-on leak: %v", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/tracer/mem"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -125,7 +124,7 @@ func TestMovedTable(t *testing.T) {
 		}
 		suspect.Objects = append(suspect.Objects, address)
 	}
-	h := openedHeap(t, target.PID())
+	h := openHeap(t, target.PID())
 	if err := h.refresh(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,19 +147,4 @@ func TestMovedTable(t *testing.T) {
 		r.Paths[0].Root.Name != "kept" {
 		t.Errorf("%+v", r)
 	}
-}
-
-func openedHeap(t *testing.T, pid int) *Heap {
-	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	h, err := Open(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.Close() })
-	return h
 }

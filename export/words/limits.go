@@ -229,17 +229,24 @@ func treeNote(s *summary.Summary, place Place) []string {
 		units.Plural(others, "other process", "other processes"), units.Bytes(grown), binary, place.dir())}
 }
 
+// heapSource is source heap of the main process; false: it was not asked for.
+func heapSource(s *summary.Summary) (source summary.Source, ok bool) {
+	i := slices.IndexFunc(s.Sources, func(of summary.Source) bool {
+		return of.Name == "heap" && (of.PID == 0 || of.PID == s.Process.PID)
+	})
+	if i < 0 {
+		return summary.Source{}, false
+	}
+	return s.Sources[i], true
+}
+
 // heapNote is why source heap is not attached to the main process, or misses an allocator of it.
 func heapNote(s *summary.Summary, place Place) []string {
-	isHeap := func(of summary.Source) bool {
-		return of.Name == "heap" && (of.PID == 0 || of.PID == s.Process.PID)
-	}
-	i := slices.IndexFunc(s.Sources, isHeap)
-	if i < 0 {
+	source, ok := heapSource(s)
+	if !ok {
 		return nil
 	}
 
-	source := s.Sources[i]
 	main := s.MainCause()
 	isSeen := main != nil && main.Cause == diagnosis.HeapLeak // by the allocators that are probed
 	switch {

@@ -173,3 +173,17 @@ func TestPeakText(t *testing.T) {
 		}
 	}
 }
+
+// TestUntracedHeap: a process that ends before its first count with source heap had it all the same.
+func TestUntracedHeap(t *testing.T) {
+	for state, want := range map[string]string{
+		summary.SourceAttached: "", summary.SourceFailed: "not known: malloc was not traced",
+	} {
+		s := because(grown(verdict.ClassGrowing, verdict.ReasonStillGrowing), diagnosis.Undecided, 100)
+		s.Residents[0].HeapTraced = false
+		s.Sources = []summary.Source{{Name: "heap", PID: s.Process.PID, State: state}}
+		if where := nonEmpty(whereLines(s, Place{})); where != want {
+			t.Errorf("%s: %q, want %q", state, where, want)
+		}
+	}
+}

@@ -49,10 +49,12 @@ func whereLines(s *summary.Summary, place Place) []string {
 	}
 
 	kept := keptLines(s, place, ResultWidth-labelWidth)
+	heap, _ := heapSource(s) // a process that has ended early has no count with it
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:
 		return kept
-	case len(suspects) == 0 && !s.MainResident().HeapTraced && len(s.Residents) > 0:
+	case len(suspects) == 0 && len(s.Residents) > 0 && !s.MainResident().HeapTraced &&
+		heap.State != summary.SourceAttached:
 		return []string{"not known: malloc was not traced"}
 	case len(suspects) == 0:
 		return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/distribution"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -52,6 +53,21 @@ func (s *Session) Sources() []source.Status {
 		ofProcesses = append(ofProcesses, t.statuses()...)
 	}
 	return withSystem(ofProcesses, ofAll)
+}
+
+// FindDebugPackage returns the package with the symbols of a file that a traced process has mapped. The
+// process may have ended.
+func (s *Session) FindDebugPackage(pid int, file string) growth.DebugPackage {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	t := s.targets.find(uint32(pid))
+	if t == nil {
+		return growth.DebugPackage{}
+	}
+	if root := t.process.HoldRoot(); root != "" {
+		return distribution.FindDebug(root, file)
+	}
+	return growth.DebugPackage{}
 }
 
 // statuses returns the states of the target's own sources, except for sources of libraries that the

@@ -8,11 +8,8 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/mem"
@@ -109,7 +106,7 @@ func debugPaths(buildID, link, binary, root string) []debugPath {
 // open opens the debug file at p. Its build ID has to be buildID, and with
 // p.checksum the CRC-32 of its bytes sum.
 func (d *DebugFiles) open(p debugPath, buildID string, sum uint32) (_ *debugFile, err error) {
-	file, err := openInRoot(p.root, p.path)
+	file, err := hostile.OpenInRoot(p.root, p.path)
 	if err != nil {
 		return nil, err
 	}
@@ -190,23 +187,4 @@ func (d *DebugFiles) checksum(file *hostile.File) (uint32, error) {
 	}
 	d.sums[key] = hash.Sum32()
 	return d.sums[key], nil
-}
-
-// openInRoot opens a regular file for reading at a path that is resolved as if
-// root were the root directory: no symbolic link or .. leads out of it
-// (openat2(2), RESOLVE_IN_ROOT, Linux 5.6). os.Root would refuse the absolute
-// links that are common in system images.
-func openInRoot(root, path string) (*hostile.File, error) {
-	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open root: %w", err)
-	}
-	defer dir.Close()
-
-	const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
-	f, err := hostile.Open(dir, path, inRoot, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return f, nil
 }

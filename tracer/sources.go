@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/distribution"
@@ -55,15 +56,22 @@ func (s *Session) Sources() []source.Status {
 	return withSystem(ofProcesses, ofAll)
 }
 
+// packageFinder finds packages by the root directories of targets.
+type packageFinder struct {
+	targets *targetSet
+	reading *sync.Mutex // the session's
+}
+
 // FindDebugPackage returns the package with the symbols of a file that a traced process has mapped. The
 // process may have ended.
-func (s *Session) FindDebugPackage(pid int, file string) growth.DebugPackage {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	t := s.targets.find(uint32(pid))
+func (f packageFinder) FindDebugPackage(pid int, file string) growth.DebugPackage {
+	t := f.targets.find(uint32(pid))
 	if t == nil {
 		return growth.DebugPackage{}
 	}
+
+	f.reading.Lock()
+	defer f.reading.Unlock()
 	if root := t.process.HoldRoot(); root != "" {
 		return distribution.FindDebug(root, file)
 	}

@@ -1,7 +1,7 @@
 // Package distribution knows which package of a Linux distribution has the debug symbols of a file,
 // by the data of the package managers.
 //
-// The data are in the root directory of a traced process, and are hostile input: what is read is
+// The data are in the root directory of a traced process, and are hostile input: the reads are
 // bounded, and a package that has an impossible name is none.
 package distribution
 
@@ -81,6 +81,7 @@ func findDpkg(root, bare string) (name string) {
 		if errors.Is(err, hostile.ErrStalled) || left <= 0 {
 			return ""
 		}
+
 		for _, usr := range []string{"", "/usr"} {
 			if bytes.Contains(files, []byte("\n"+usr+bare+"\n")) {
 				name, _, _ := strings.Cut(name, ":")
@@ -108,11 +109,11 @@ func dpkgPackages(root, file string) (names []string) {
 		}
 		return len(names) < maxPackages
 	})
+
 	return names
 }
 
-// ofOwnDebug matches the packages of Debian whose symbols are in a package of another kind, and what
-// that is named after.
+// ofOwnDebug matches the packages of Debian whose symbols are in a package NAME-dbg, and the NAME.
 var ofOwnDebug = regexp.MustCompile(`^(libc6$|(lib)?python3\.[0-9]+|openjdk-[0-9]+)`)
 
 // debianDebug is the package with the symbols of another. debhelper names most.
@@ -133,6 +134,7 @@ func findApk(root, bare string) (origin string) {
 	folder, base := path.Split(strings.TrimPrefix(bare, "/"))
 	folder = strings.TrimSuffix(folder, "/")
 	of, isFolder, found := "", false, ""
+
 	for _, database := range []string{"/lib/apk/db/installed", "/usr/lib/apk/db/installed"} {
 		eachLine(root, database, func(line string) bool {
 			field, value, _ := strings.Cut(line, ":")
@@ -146,6 +148,7 @@ func findApk(root, bare string) (origin string) {
 			case field == "R" && isFolder && value == base && packageName.MatchString(of):
 				found = of
 			}
+
 			return found == ""
 		})
 	}
@@ -160,11 +163,13 @@ func rpmManager(root string) (manager growth.PackageManager) {
 		if err != nil {
 			continue
 		}
+
 		for line := range strings.Lines(string(raw)) { // os-release(5)
 			field, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 			if field != "ID" && field != "ID_LIKE" {
 				continue
 			}
+
 			for _, id := range strings.Fields(strings.Trim(value, `"'`)) {
 				switch {
 				case id == "fedora" || id == "rhel" || id == "centos":
@@ -176,6 +181,7 @@ func rpmManager(root string) (manager growth.PackageManager) {
 		}
 		return ""
 	}
+
 	return ""
 }
 

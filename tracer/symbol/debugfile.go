@@ -20,7 +20,7 @@ const debugDir = "/usr/lib/debug"
 
 // DebugFiles finds the separate debug files of a session's programs. The owner of a program can have
 // any file checked for being its debug file, which takes to read it: DebugFiles reads each file for
-// its checksum once, and maxLinked bytes in all. It is safe for concurrent use.
+// its checksum once, and maxLinked bytes in all, with the MiniDebugInfo that it unpacks. It is safe for concurrent use.
 type DebugFiles struct {
 	mu   sync.Mutex
 	left int64 // bytes that may still be read
@@ -50,7 +50,7 @@ type debugPath struct {
 	checksum   bool // has to match the one in .gnu_debuglink
 }
 
-// find opens the debug file of f. binary is where the process sees the file and
+// find opens the debug file of f, or unpacks its MiniDebugInfo. binary is where the process sees the file and
 // root the process's root directory, "" for none.
 func (d *DebugFiles) find(f *File, binary, root string) {
 	link, sum, err := f.image.debugLink()
@@ -66,6 +66,9 @@ func (d *DebugFiles) find(f *File, binary, root string) {
 			f.problem(fmt.Errorf("read debug file %s in %s: %w", p.path, p.root, err))
 		}
 	}
+
+	f.mini, err = d.miniDebug(f.image)
+	f.problem(err)
 }
 
 // debugPaths lists where gdb looks for debug files, the host's first:
@@ -166,6 +169,16 @@ func (m *image) debugLink() (name string, sum uint32, err error) {
 	return name, binary.LittleEndian.Uint32(buf[at:]), nil
 }
 
+// spend takes bytes from those that may still be read. The caller holds d.mu.
+func (d *DebugFiles) spend(bytes int64) error {
+	if bytes > d.left {
+		return fmt.Errorf("%d bytes exceed the %d that are left of %d for a trace",
+			bytes, d.left, maxLinked)
+	}
+	d.left -= bytes
+	return nil
+}
+
 // checksum returns the CRC-32 of a file.
 func (d *DebugFiles) checksum(file *hostile.File) (uint32, error) {
 	d.mu.Lock()
@@ -175,12 +188,9 @@ func (d *DebugFiles) checksum(file *hostile.File) (uint32, error) {
 	if sum, ok := d.sums[key]; ok {
 		return sum, nil
 	}
-	if key.size > d.left {
-		return 0, fmt.Errorf("%d bytes to check exceed the %d that are left of %d for a trace",
-			key.size, d.left, maxLinked)
+	if err := d.spend(key.size); err != nil { // also of a file that cannot be read to its end
+		return 0, err
 	}
-
-	d.left -= key.size // also of a file that cannot be read to its end
 	hash := crc32.NewIEEE()
 	if _, err := io.Copy(hash, io.NewSectionReader(file, 0, key.size)); err != nil {
 		return 0, err

@@ -181,11 +181,12 @@ func TestNameHostile(t *testing.T) {
 
 	f := openSound(t, assemble(t, labels(names...)), "")
 	f.load(&f.functions, isFunction)
-	if got, want := len(f.functions.symbols), len(tests); got != want {
+	symbols := f.functions.tables[0].symbols
+	if got, want := len(symbols), len(tests); got != want {
 		t.Fatalf("%d symbols, want %d", got, want)
 	}
 
-	for i, s := range f.functions.symbols { // the functions lie in the order of the source
+	for i, s := range symbols { // the functions lie in the order of the source
 		for range 2 { // read, then cached
 			if got, ok := f.Name(s.value); !ok || got != tests[i].want {
 				t.Errorf("Name of %q = %q, %v, want %q", tests[i].name, got, ok, tests[i].want)
@@ -483,8 +484,10 @@ func exercise(t *testing.T, data []byte) {
 	}
 
 	file.load(&file.functions, isFunction)
-	for _, s := range file.functions.symbols[:min(len(file.functions.symbols), 50)] {
-		addresses = append(addresses, s.value, s.end(), s.end()+1)
+	for _, t := range file.functions.tables {
+		for _, s := range t.symbols[:min(len(t.symbols), 50)] {
+			addresses = append(addresses, s.value, s.end(), s.end()+1)
+		}
 	}
 
 	for _, vaddr := range addresses {

@@ -1,6 +1,6 @@
 package growth
 
-// A DebugPackage is the package of a Linux distribution that has the symbols of a file without them.
+// A DebugPackage is the package of a Linux distribution that has the symbols of a stripped file.
 type DebugPackage struct {
 	// Manager installs it; empty: no known distribution has installed the file.
 	Manager PackageManager

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -62,8 +63,8 @@ type packageFinder struct {
 	reading *sync.Mutex // the session's
 }
 
-// FindDebugPackage returns the package with the symbols of a file that a traced process has mapped. The
-// process may have ended.
+// FindDebugPackage returns the package with the symbols of a file that a traced process has mapped.
+// The process may have ended.
 func (f packageFinder) FindDebugPackage(pid int, file string) growth.DebugPackage {
 	t := f.targets.find(uint32(pid))
 	if t == nil {
@@ -72,10 +73,16 @@ func (f packageFinder) FindDebugPackage(pid int, file string) growth.DebugPackag
 
 	f.reading.Lock()
 	defer f.reading.Unlock()
-	if root := t.process.HoldRoot(); root != "" {
-		return distribution.FindDebug(root, file)
+	root := t.process.HoldRoot()
+	if root == "" {
+		return growth.DebugPackage{}
 	}
-	return growth.DebugPackage{}
+
+	// Behind chroot(2) alone, the kernel shows the path outside.
+	if outside, err := os.Readlink(root); err == nil && outside != "/" {
+		file = strings.TrimPrefix(file, outside)
+	}
+	return distribution.FindDebug(root, file)
 }
 
 // statuses returns the states of the target's own sources, except for sources of libraries that the

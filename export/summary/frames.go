@@ -117,8 +117,8 @@ func (c *Suspect) UnnamedLanguage() (runtime growth.Runtime, isListed bool) {
 }
 
 // UnnamedFile is the file without symbols in which a function would have a name in place of an
-// address: the user's own native code, else the library that it calls, or that allocates where there
-// is no frame of the user. It is empty where there is none.
+// address: the user's own native code, else the library that it calls, or that allocates where
+// there is no frame of the user. It is empty where there is none.
 func (c *Suspect) UnnamedFile() string {
 	chain, at := c.UserFrame()
 	shown := c.Function

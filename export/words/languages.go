@@ -77,6 +77,7 @@ func languageStep(r growth.Runtime, pid int) string {
 // symbolsText says which file has no symbols, and the way to get them.
 func symbolsText(l summary.Limitation) string {
 	text := "no symbols of " + path.Base(l.File) + ": "
+
 	switch {
 	case l.Package != "":
 		return text + "the package " + l.Package + " has them"
@@ -87,6 +88,7 @@ func symbolsText(l summary.Limitation) string {
 	case growth.IsOwnModule(l.File):
 		return text + "a build with -g that is not stripped has them"
 	}
+
 	return text + "its debug package, or a build with -g, has them"
 }
 

@@ -50,8 +50,10 @@ func TestSymbolsText(t *testing.T) {
 		"no symbols of libxml2.so.2.9.14: zypper in PACKAGE-debuginfo (rpm -qf names it)": {
 			File: library, Manager: growth.ManagerZypper,
 		},
-		"no symbols of libxml2.so.2.9.14: its debug package, or a build with -g, has them": {File: library},
-		"no symbols of served: a build with -g that is not stripped has them":              {File: "/app/served"},
+		"no symbols of libxml2.so.2.9.14: its debug package, or a build with -g, has them": {
+			File: library,
+		},
+		"no symbols of served: a build with -g that is not stripped has them": {File: "/app/served"},
 	} {
 		l.Code = summary.LimitedSymbols
 		got := limitationText(l, 7)

@@ -59,7 +59,8 @@ var (
 func withoutUsr(file string) string { return strings.TrimPrefix(file, "/usr") }
 
 // findDpkg returns the package that has a file, by the lists of files that dpkg keeps
-// (dpkg-query(1), FILES); empty: there is none. The packages that are named like the file come first.
+// (dpkg-query(1), FILES); empty: there is none. The packages that are named like the file come
+// first.
 func findDpkg(root, bare string) (name string) {
 	const folder = "/var/lib/dpkg/"
 	packages := dpkgPackages(root, folder+"status")
@@ -128,7 +129,7 @@ func debianDebug(name string) string {
 	return m[1] + "-dbg"
 }
 
-// findApk returns the origin of the package that has a file, which its debug package is named after,
+// findApk returns the origin of the package that has a file, which gives its debug package the name,
 // by the database of apk (https://wiki.alpinelinux.org/wiki/Apk_spec); empty: there is none.
 func findApk(root, bare string) (origin string) {
 	folder, base := path.Split(strings.TrimPrefix(bare, "/"))

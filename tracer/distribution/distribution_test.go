@@ -52,8 +52,8 @@ R:libz.so.1
 `
 )
 
-// dpkgLists are the files of packages. Some have their lists with an architecture, and some of their
-// files at the paths from before /lib was a link to /usr/lib.
+// dpkgLists are the files of packages. Some have their lists with an architecture, and some of
+// their files at the paths from before /lib was a link to /usr/lib.
 var dpkgLists = map[string]string{
 	"libjbig0:amd64.list":        "/.\n/usr/lib/x86_64-linux-gnu/libjbig.so.0\n",
 	"libjpeg62-turbo:amd64.list": "/.\n/usr/lib/x86_64-linux-gnu/libjpeg.so.62.3.0\n",
@@ -70,7 +70,8 @@ func write(t *testing.T, root, path, content string) {
 }
 
 func TestFindDebug(t *testing.T) {
-	debian, alpine, fedora, suse, arch := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	debian, alpine, fedora := t.TempDir(), t.TempDir(), t.TempDir()
+	suse, arch := t.TempDir(), t.TempDir()
 	write(t, debian, "var/lib/dpkg/status", dpkgStatus)
 	for name, content := range dpkgLists {
 		write(t, debian, "var/lib/dpkg/info/"+name, content)
@@ -78,7 +79,8 @@ func TestFindDebug(t *testing.T) {
 	write(t, alpine, "lib/apk/db/installed", apkInstalled)
 	write(t, fedora, "usr/lib/os-release", "NAME=x\nID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n")
 	tracertest.NoError(t, os.MkdirAll(filepath.Join(fedora, "etc"), 0o755))
-	tracertest.NoError(t, os.Symlink("/usr/lib/os-release", filepath.Join(fedora, "etc/os-release")))
+	link := filepath.Join(fedora, "etc/os-release")
+	tracertest.NoError(t, os.Symlink("/usr/lib/os-release", link))
 	write(t, suse, "etc/os-release", "ID=opensuse-leap\n")
 	write(t, arch, "etc/os-release", "ID=arch\n")
 
@@ -120,7 +122,8 @@ func TestFindDebugHere(t *testing.T) {
 		file := tracertest.Must(filepath.EvalSymlinks(links[0]))(t)
 		owner, err := exec.Command("dpkg", "-S", file).Output()
 		if err != nil { // it has the path from before /lib was a link
-			owner = tracertest.Must(exec.Command("dpkg", "-S", strings.TrimPrefix(file, "/usr")).Output())(t)
+			command := exec.Command("dpkg", "-S", strings.TrimPrefix(file, "/usr"))
+			owner = tracertest.Must(command.Output())(t)
 		}
 
 		name, _, _ := strings.Cut(string(owner), ":")
@@ -131,14 +134,16 @@ func TestFindDebugHere(t *testing.T) {
 	}
 }
 
-// TestFindDebugHostile: files of other types are not opened, and names that lead elsewhere are none.
+// TestFindDebugHostile: files of other types are not opened, nor files that links lead to outside.
 func TestFindDebugHostile(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	write(t, outside, "evil.list", "/.\n/usr/lib/libevil.so\n")
-	write(t, root, "var/lib/dpkg/status", "Package: ../../../.."+outside+"/evil\nArchitecture: all\n"+
-		"Package: link\nArchitecture: x/../y\nArchitecture: all\n"+strings.Repeat("x", 2<<20))
-	tracertest.NoError(t, os.MkdirAll(filepath.Join(root, "var/lib/dpkg/info"), 0o755))
-	tracertest.NoError(t, os.Symlink(outside+"/evil.list", filepath.Join(root, "var/lib/dpkg/info/link.list")))
+	write(t, root, "var/lib/dpkg/status", "Package: ../../../.."+outside+
+		"/evil\nArchitecture: all\nPackage: link\nArchitecture: x/../y\nArchitecture: all\n"+
+		strings.Repeat("x", 2<<20))
+	info := filepath.Join(root, "var/lib/dpkg/info")
+	tracertest.NoError(t, os.MkdirAll(info, 0o755))
+	tracertest.NoError(t, os.Symlink(outside+"/evil.list", filepath.Join(info, "link.list")))
 	tracertest.NoError(t, os.MkdirAll(filepath.Join(root, "lib/apk/db"), 0o755))
 	tracertest.NoError(t, unix.Mkfifo(filepath.Join(root, "lib/apk/db/installed"), 0o600))
 

@@ -20,7 +20,8 @@ const debugDir = "/usr/lib/debug"
 
 // DebugFiles finds the separate debug files of a session's programs. The owner of a program can have
 // any file checked for being its debug file, which takes to read it: DebugFiles reads each file for
-// its checksum once, and maxLinked bytes in all, with the MiniDebugInfo that it unpacks. It is safe for concurrent use.
+// its checksum once, and maxLinked bytes in all, with the MiniDebugInfo that it unpacks. It is safe
+// for concurrent use.
 type DebugFiles struct {
 	mu   sync.Mutex
 	left int64 // bytes that may still be read
@@ -50,8 +51,8 @@ type debugPath struct {
 	checksum   bool // has to match the one in .gnu_debuglink
 }
 
-// find opens the debug file of f, or unpacks its MiniDebugInfo. binary is where the process sees the file and
-// root the process's root directory, "" for none.
+// find opens the debug file of f, or unpacks its MiniDebugInfo. binary is where the process sees the
+// file and root the process's root directory, "" for none.
 func (d *DebugFiles) find(f *File, binary, root string) {
 	link, sum, err := f.image.debugLink()
 	f.problem(err)

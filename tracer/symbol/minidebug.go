@@ -47,8 +47,8 @@ func (d *DebugFiles) miniDebug(m *image) (*image, error) {
 var errXZ = errors.New("not one block of LZMA2 in a file of xz")
 
 // unpackXZ unpacks the first block of a file of xz, which xz(1) writes as the only one
-// (https://tukaani.org/xz/xz-file-format.txt). Package xz would allocate a dictionary of 4 GiB where
-// the block asks for one.
+// (https://tukaani.org/xz/xz-file-format.txt). Package xz would allocate a dictionary of 4 GiB for a
+// block that asks for it.
 func unpackXZ(packed []byte) (raw []byte, err error) {
 	const (
 		magic       = "\xfd7zXZ\x00"
@@ -81,8 +81,8 @@ func unpackXZ(packed []byte) (raw []byte, err error) {
 	return unpackLZMA2(block[size:], int(min(dictionary, maxUnpacked)))
 }
 
-// unpackLZMA2 unpacks maxUnpacked bytes at most. The decoder panics on no data that a fuzzer has made,
-// but has calls of panic.
+// unpackLZMA2 unpacks maxUnpacked bytes at most. The decoder panics on no data that a fuzzer has
+// made, but has calls of panic.
 func unpackLZMA2(packed []byte, dictionary int) (raw []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -18,7 +18,7 @@ type miniLibrary struct {
 }
 
 // newMini builds a library and moves its functions that are not exported to MiniDebugInfo, with the
-// commands of rpm's find-debuginfo: https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html
+// commands of GDB's manual, which rpm's find-debuginfo follows.
 func newMini(t testing.TB, xz ...string) miniLibrary {
 	t.Helper()
 	path := compile(t, "gcc", sourceC, "-shared", "-fPIC")
@@ -44,7 +44,7 @@ func newMini(t testing.TB, xz ...string) miniLibrary {
 	return l
 }
 
-// TestMiniDebug names the functions of a library that has its local functions in MiniDebugInfo alone.
+// TestMiniDebug names the local functions of a library, which are in MiniDebugInfo alone.
 func TestMiniDebug(t *testing.T) {
 	for _, options := range [][]string{nil, {"-9e"}, {"--check=none"}, {"-0", "-T2"}} {
 		l := newMini(t, options...)
@@ -60,7 +60,8 @@ func TestMiniDebug(t *testing.T) {
 func TestMiniDebugNotNeeded(t *testing.T) {
 	l, root := newMini(t), t.TempDir()
 	id := withoutDebug(t, l.path).BuildID()
-	write(t, filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug"), read(t, l.path+".debug"))
+	place := filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug")
+	write(t, place, read(t, l.path+".debug"))
 	f := openSound(t, l.path, root)
 	newOracle(t, l.functions).checkAll(t, f)
 	if f.mini != nil {
@@ -68,20 +69,20 @@ func TestMiniDebugNotNeeded(t *testing.T) {
 	}
 }
 
-// TestMiniDebugRefused: damaged data, and data that ask for too much, cost the names that they have.
+// TestMiniDebugRefused: damaged data, and data that ask for too much, cost their names alone.
 func TestMiniDebugRefused(t *testing.T) {
 	zeros := filepath.Join(t.TempDir(), "zeros")
 	tracertest.NoError(t, os.WriteFile(zeros, make([]byte, maxUnpacked+1), 0o600))
 	run(t, "", "xz", "-0", zeros)
 	text := filepath.Join(t.TempDir(), "text")
-	write(t, text, []byte("text"))
-	run(t, "", "xz", text)
+	write(t, text, []byte("text, and some more of it"))
+	run(t, "", "xz", "-k", text)
 
 	for name, c := range map[string]struct {
 		change func(packed []byte) []byte
 		want   string
 	}{
-		"text":      {func([]byte) []byte { return []byte("text, and some more of it") }, "not one block"},
+		"text":      {func([]byte) []byte { return read(t, text) }, "not one block"},
 		"bomb":      {func([]byte) []byte { return read(t, zeros+".xz") }, "more than"},
 		"no ELF":    {func([]byte) []byte { return read(t, text+".xz") }, "read ELF header"},
 		"truncated": {func(p []byte) []byte { return p[:len(p)/2] }, "unexpected EOF"},

@@ -246,7 +246,7 @@ func noOwnFrame(c summary.Suspect, missing string) string {
 	switch {
 	case missing != "":
 		return missing
-	case strings.HasPrefix(c.Function, "runtime."):
+	case isGoRuntime(c.Function):
 		return "Go: its own heap profile (net/http/pprof) has every call site"
 	case runtime != "" && summary.HasName(c.Function):
 		return "no names of " + languages[runtime].name + " here"

@@ -227,9 +227,14 @@ func extensionStep(s *summary.Summary, library string) string {
 	return "find what keeps what that line allocates, or the free that " + library + " lacks"
 }
 
+// isGoRuntime reports whether a frame is of Go's runtime, which calls mmap by cgo in some programs.
+func isGoRuntime(frame string) bool {
+	return strings.HasPrefix(frame, "runtime.") || strings.HasPrefix(frame, "x_cgo_")
+}
+
 // isGo reports whether the runtime of Go allocates the memory of a suspect.
 func isGo(c *summary.Suspect) bool {
-	return slices.ContainsFunc(c.Path, func(f string) bool { return strings.HasPrefix(f, "runtime.") })
+	return slices.ContainsFunc(c.Path, isGoRuntime)
 }
 
 // nativeStep is the remedy of a cause in a process without Python, which has no lists or dicts. It

@@ -86,6 +86,13 @@ func TestSiteLines(t *testing.T) {
 					"Go: its own heap profile (net/http/pprof) has every call site",
 			},
 		},
+		"of Go's runtime, by cgo": {
+			summary.Suspect{Function: "x_cgo_mmap (/app/goleak)"},
+			[]string{
+				"x_cgo_mmap (goleak)   <- " +
+					"Go: its own heap profile (net/http/pprof) has every call site",
+			},
+		},
 		"spread": {
 			summary.Suspect{
 				Function: "bad_146 (/app/nist)", Path: []string{"bad_146 (/app/nist)"}, Sites: 150,

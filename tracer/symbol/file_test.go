@@ -172,6 +172,9 @@ func TestNameHostile(t *testing.T) {
 		{"_RNvXs_NtCs5_3foo3barNtB4_3BazNtB4_5Trait3run", "<foo::bar::Baz as foo::bar::Trait>::run"},
 		{"main.(*Cache[go.shape.string]).Put", "main.(*Cache[...]).Put"},
 		{"gopkg.in/yaml%2ev3.Marshal", "gopkg.in/yaml.v3.Marshal"},
+		{"_cgo_44730a4b2f0f_Cfunc_hold", "C.hold"},
+		{"_cgo_44730a4b2f0f_C2func_open", "C.open"},
+		{"_cgo_topofstack", "_cgo_topofstack"},
 	}
 
 	var names []string

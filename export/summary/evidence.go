@@ -173,12 +173,19 @@ func unnamedLanguage(s *Summary) (l Limitation, ok bool) {
 }
 
 // unnamedFile is the file without symbols whose functions would say more about where most memory
-// grows; empty: there is none.
+// grows; empty: there is none. A library that the user's code calls is of interest where it loses the
+// memory.
 func unnamedFile(s *Summary) string {
 	if len(s.Suspects) == 0 {
 		return ""
 	}
-	return s.Suspects[0].UnnamedFile()
+
+	c := &s.Suspects[0]
+	file := c.UnnamedFile()
+	if _, at := c.UserFrame(); at >= 0 && s.Lost == nil && !growth.IsOwnModule(file) {
+		return ""
+	}
+	return file
 }
 
 // shortStacks is the share of the stacks that lack frames in one way, and the cause of most; false:

@@ -103,4 +103,15 @@ func TestSymbolsLimit(t *testing.T) {
 	if len(s.Evidence.Limits) != 1 || s.Evidence.Limits[0] != want {
 		t.Errorf("%+v, want %+v", s.Evidence.Limits, want)
 	}
+
+	const script = "load (/srv/train.py:3)"
+	none := func(string) growth.DebugPackage { return growth.DebugPackage{} }
+	s = &Summary{Suspects: []Suspect{{Function: script, Path: []string{script, s.Suspects[0].Function}}}}
+	if s.AddLimits(none); s.Evidence != nil {
+		t.Errorf("the user's line is known: %+v", s.Evidence.Limits)
+	}
+	s.Lost = &Lost{}
+	if s.AddLimits(none); s.Evidence == nil || s.Evidence.Limits[0].File != "/usr/lib/libz.so.1" {
+		t.Errorf("the library loses the memory: %+v", s.Evidence)
+	}
 }

@@ -261,6 +261,8 @@ func nativeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	switch {
 	case isGo(&first) && isOne && at >= 0:
 		return "find what keeps what " + functionOf(chain[at]) + " allocates: Go's own heap profile helps"
+	case isGo(&first):
+		return "Go's own heap profile (net/http/pprof) shows what allocates it, and keeps it"
 	case growth.IsInterpreter(file):
 		return "find the table or cache of its script that grows: " + file + " code is not read"
 	case cause == diagnosis.MmapGrowth:

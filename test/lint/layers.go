@@ -49,6 +49,7 @@ var layers = [][]string{
 		"tracer/cpython", "tracer/distribution", "tracer/gpu/nvml", "tracer/numpy",
 		"tracer/overhead/calibrate/child",
 		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
+		"tracer/uprobe",
 	},
 	{"tracer/process"},
 	{"tracer/torch"},

@@ -47,6 +47,7 @@ type Session interface {
 	Overhead() overhead.Overhead
 	IsStopped(pid int) bool
 	IsOutOfMemory(pid int) bool
+	FindDebugPackage(pid int, file string) growth.DebugPackage
 	Allocators() []tracer.Allocator
 	Done() <-chan struct{}
 	Err() error

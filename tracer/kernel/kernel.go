@@ -209,8 +209,12 @@ type Way struct {
 
 // WayIn returns how probes are attached in a process now. Links for many functions take the memory of
 // the main thread (uprobe_multi_link_filter, kernel/trace/bpf_trace.c), which has none once it has
-// ended: nothing would be probed. A perf event takes the memory of any thread, until that ends.
+// ended: nothing would be probed. A perf event takes the memory of any thread, until that ends. nil
+// is a process whose main thread lives.
 func (k *Kernel) WayIn(p *process.Process) Way {
+	if p == nil {
+		return Way{Mode: k.Mode, Programs: k.Program}
+	}
 	if tid := p.TID(); tid != p.PID {
 		return Way{probe.Single, k.single, tid}
 	}

@@ -64,6 +64,8 @@ struct task_struct { /* include/linux/sched.h */
 
 #define PF_FORKNOEXEC 0x40 /* of task_struct.flags: it has executed nothing since its fork */
 
+#define HAS_FIELD(field) __builtin_preserve_field_info(field, 2) /* BPF_FIELD_EXISTS */
+
 #define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
 /* Returns whether the current process has executed nothing since its fork. */

@@ -49,7 +49,7 @@ static __always_inline bool is_own(struct task_struct *task)
 }
 
 /* A thread begins to wait for a lock, after it has spun for a while. Called by allocscope itself,
- * without a lock, it learns who that is. */
+ * without a lock, it learns who that is, and returns whether a lock has an owner in this kernel. */
 SEC("raw_tracepoint/contention_begin")
 int on_wait(__u64 *ctx)
 {
@@ -57,14 +57,14 @@ int on_wait(__u64 *ctx)
 	__u64 lock = ctx[0], flags = ctx[1], owner = 0;
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct lock_wait wait = { .lock = lock };
-	struct rw_semaphore *semaphore;
+	struct rw_semaphore *semaphore = NULL;
 	struct mm_struct *mm;
 
 	if (!lock) {
 		own_leader = (__u64)task->group_leader;
-		return 0;
+		return HAS_FIELD(semaphore->owner);
 	}
-	if (flags != LCB_F_READ && flags != LCB_F_WRITE)
+	if (!HAS_FIELD(semaphore->owner) || (flags != LCB_F_READ && flags != LCB_F_WRITE))
 		return 0;
 	if (!is_traced(current_tgid()))
 		return 0;

@@ -12,6 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
+var errNoOwner = errors.New("a real-time kernel does not say who owns a lock")
+
 // attachWaits attaches to the kernel's reports of threads that wait for a lock: bpf/source/wait.bpf.h.
 // The kernel has them since Linux 5.19, but not who owns a lock where it is a real-time kernel.
 func attachWaits(k *kernel.Kernel) ([]link.Link, error) {
@@ -19,8 +21,12 @@ func attachWaits(k *kernel.Kernel) ([]link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := begin.Run(&ebpf.RunOptions{Context: [2]uint64{}}); err != nil { // see on_wait
+	hasOwner, err := begin.Run(&ebpf.RunOptions{Context: [2]uint64{}}) // see on_wait
+	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", bpf.ProgOnWait, err)
+	}
+	if hasOwner == 0 {
+		return nil, errNoOwner
 	}
 
 	var links []link.Link

@@ -370,9 +370,10 @@ func (x *index) referers(address uint64) (words []uint64, areAll bool) {
 	return words, true
 }
 
-// chunkStart returns the last chunk of malloc that begins at an address or before; 0: there is none.
+// chunkStart returns the chunk of malloc that an address may be in; 0: there is none. The first word
+// of a chunk is the last one of the memory of the chunk before: it is the last to begin below.
 func (x *index) chunkStart(address uint64) uint64 {
-	at := x.wordOf(address) / 2
+	at := x.wordOf(address-wordSize) / 2
 	for word := at / 64; ; word-- {
 		found := x.starts[word]
 		if word == at/64 {

@@ -417,6 +417,9 @@ func (s *search) hit(found hit) {
 
 	e := edge{at: at, value: found.value}
 	e.from, e.root = s.source(at)
+	if e.typ() == nil && n.typ == nil && s.isStreamPointer(at) {
+		n.isBuffer = true
+	}
 	// An object may refer to itself and counts that, in contrast to memory of C.
 	if e.from != nil && (e.from == n && n.typ == nil || s.heap.objects.isWeak(e.from, at)) {
 		return
@@ -428,6 +431,12 @@ func (s *search) hit(found hit) {
 		return
 	}
 	s.add(n, e)
+}
+
+// isStreamPointer reports whether a word leads from a FILE to its buffer, which is data.
+func (s *search) isStreamPointer(at uint64) bool {
+	content, ok := s.heap.pages.peek(at-glibc.StreamBytes, glibc.StreamBytes)
+	return ok && glibc.IsStreamPointer(content)
 }
 
 // source returns what has a word: memory with a name ends the way, elsewhere the object or block is

@@ -92,6 +92,14 @@ func (h *Heap) Search(
 		return results, whole.canceled()
 	}
 	_ = h.searchAgain(whole, suspects, results, began, isRest)
+	for i := range results { // a sweep reads more than a search
+		r := &results[i]
+		isKept := r.Sweep.Samples > 0 && r.Sweep.Premise == keeper.PremiseHolds &&
+			len(r.Sweep.Lost) == 0
+		if r.Reason == keeper.ReasonUnreferenced && r.Type == "" && isKept {
+			r.Reason = keeper.ReasonNative
+		}
+	}
 	return results, whole.canceled()
 }
 

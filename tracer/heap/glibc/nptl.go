@@ -175,7 +175,8 @@ func descriptors(content []byte, start uint64) map[uint64]int {
 // Bounds on what is read for the thread-local variables of the first thread.
 const (
 	maxTLSMappings = 1 << 10
-	maxModules     = 1 << 10 // of a dtv
+	maxListBytes   = 64 << 10 // of the linker's variables
+	maxModules     = 1 << 10  // of a dtv
 )
 
 // FirstTLS returns the thread-local variables of the first thread: they lie below its struct
@@ -210,11 +211,12 @@ func FirstTLS(memory mem.Reader, maps []process.Mapping, tid int) (mem.Span, err
 func firstDescriptor(
 	memory mem.Reader, maps []process.Mapping, tid int,
 ) (self uint64, err error) {
-	read := 0
+	read, listed := 0, 0
 	for _, v := range maps {
 		isOwn := v.Len() <= maxTLSBytes && v.Read && v.Write && !v.Shared
 		isLinker := IsLinker(v.Path)
-		if !isOwn || v.Path != "" && !isLinker || read == maxTLSMappings {
+		if !isOwn || v.Path != "" && !isLinker || read == maxTLSMappings ||
+			isLinker && listed >= maxListBytes {
 			continue
 		}
 
@@ -224,6 +226,7 @@ func firstDescriptor(
 			return 0, err
 		}
 		if isLinker {
+			listed += len(content)
 			if self = listedDescriptor(memory, content, tid); self != 0 {
 				return self, nil
 			}

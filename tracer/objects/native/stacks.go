@@ -66,11 +66,11 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	return stacks, nil
 }
 
-// Bounds of waitingThreads.
+// Bounds of waitingThreads: the gaps double, and are a quarter of a second in all.
 const (
-	maxReadings  = 12
-	readingGap   = 2 * time.Millisecond
-	maxReadAgain = 256 // threads
+	maxReadings     = 9
+	firstReadingGap = time.Millisecond
+	maxReadAgain    = 256 // threads
 )
 
 // waitingThreads returns the threads of a process, with the stack pointers of all that wait in the
@@ -79,7 +79,7 @@ func waitingThreads(p *process.Process) (threads []process.Thread, err error) {
 	pointers := make(map[int]uint64)
 	for n := range maxReadings {
 		if n > 0 {
-			time.Sleep(readingGap)
+			time.Sleep(firstReadingGap << (n - 1))
 		}
 		if threads, err = p.Threads(); err != nil {
 			return nil, err

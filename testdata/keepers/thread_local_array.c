@@ -1,4 +1,4 @@
-/* A thread-local array of the first thread, larger than most, has the only pointers to the objects. */
+/* A large thread-local array of the first thread has the only pointers to the objects. */
 /* KEPT BY: stack of native thread */
 #include "keepers.h"
 

@@ -96,8 +96,8 @@ func (m *memory) smallWithPointers(bulk mem.Spans) (mem.Spans, error) {
 	return mem.MergeSpans(append(found, inSlabs...)), nil
 }
 
-// firstWithPointers returns where mapped chunks of glibc in bulk data begin with pointers, up to the
-// end of the window: a table that is filled from its start may begin anywhere between two probes.
+// firstWithPointers returns where mapped chunks of glibc in bulk data begin with pointers, up to
+// the end of the window: a table that is filled from its start may begin anywhere between two probes.
 func (m *memory) firstWithPointers(bulk mem.Spans) (mem.Spans, error) {
 	if m.others != nil {
 		return nil, nil
@@ -109,15 +109,16 @@ func (m *memory) firstWithPointers(bulk mem.Spans) (mem.Spans, error) {
 	var first []mem.Span
 	for _, b := range m.mmapped {
 		if _, isBulk := bulk.Find(b.Start); isBulk {
-			first = append(first, mem.Span{Start: b.Start, End: min(b.End, b.Start|(windowBytes-1)+1)})
+			end := min(b.End, b.Start|(windowBytes-1)+1)
+			first = append(first, mem.Span{Start: b.Start, End: end})
 		}
 	}
 	found, err := m.extentsWithPointers(first, 0)
 	return mem.MergeSpans(found), err
 }
 
-// findHeaders finds the mapped chunks that begin in bulk data, unless it is too large: a chunk behind
-// another mapping of the program is found by its header alone.
+// findHeaders finds the mapped chunks that begin in bulk data, unless it is too large: a chunk
+// behind another mapping of the program is found by its header alone.
 func (m *memory) findHeaders(bulk mem.Spans) error {
 	if bulk.Len() > maxHeaderBytes {
 		return nil

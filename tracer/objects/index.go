@@ -28,8 +28,8 @@ const (
 	maxIndexed = 24 << 20
 	bucketBits = 12
 	maxWords   = 1 << 12 // words that lead to a block and are read
-	// maxGrown is how much a heap is expected to grow while its index is made, and maxGrowing bounds
-	// the heaps that do.
+	// maxGrown is how much a heap is expected to grow while its index is made, and maxGrowing
+	// bounds the heaps that do.
 	maxGrown, maxGrowing = 16 << 20, 16
 )
 
@@ -104,8 +104,8 @@ func (h *Heap) newIndex(samples []uint64) *index {
 		next += pages
 	}
 
-	// Nothing is read of bulk data, and words may lead to its start all the same. Nor is memory read by
-	// which a heap grows meanwhile.
+	// Nothing is read of bulk data, and words may lead to its start all the same. Nor is memory
+	// read by which a heap grows meanwhile.
 	led := slices.Clone(x.samples)
 	for _, b := range h.memory.mmapped {
 		led = append(led, b.Start)
@@ -384,8 +384,8 @@ func (x *index) bucket(b uint64) []uint64 {
 	return bucket
 }
 
-// toGrown returns the addresses of words that lead to chunks of malloc which a heap did not have yet
-// when its memory was read.
+// toGrown returns the addresses of words that lead to chunks of malloc which a heap did not have
+// yet when its memory was read.
 func (x *index) toGrown() (words []uint64) {
 	for _, s := range x.growing() {
 		from := x.chunkStart(s.Start)
@@ -407,7 +407,8 @@ func (x *index) toGrown() (words []uint64) {
 	return words
 }
 
-// growing returns where heaps may grow while they are read: from the last memory of each that is read.
+// growing returns where heaps may grow while they are read: behind the last memory of each that is
+// read.
 func (x *index) growing() (spans []mem.Span) {
 	heaps, parts := x.heap.heaps.Spans, x.memory.parts
 	for _, s := range heaps[:min(len(heaps), maxGrowing)] {
@@ -419,8 +420,8 @@ func (x *index) growing() (spans []mem.Span) {
 	return spans
 }
 
-// chunkStart returns the chunk of malloc that an address may be in; 0: there is none. The first word
-// of a chunk is the last one of the memory of the chunk before: it is the last to begin below.
+// chunkStart returns the chunk of malloc that an address may be in; 0: there is none. The first
+// word of a chunk belongs to the memory of the chunk before.
 func (x *index) chunkStart(address uint64) uint64 {
 	at := x.wordOf(address-wordSize) / 2
 	for word := at / 64; ; word-- {

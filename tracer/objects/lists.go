@@ -72,8 +72,8 @@ func (l *linkedLists) note(w *way) {
 	}
 }
 
-// findMoved finds what refers to a list of C that grows at its front: by now a word leads to a newer
-// node than when the index was made. From there the list leads to the head that is known.
+// findMoved finds what refers to a list of C that grows at its front: by now a word leads to a
+// newer node than when the index was made. From there the list leads to the head that is known.
 func (l *linkedLists) findMoved(head *node, nodes []uint64, hop uint64) {
 	place := listPlace{head.address, hop}
 	if _, isKnown := l.newest[place]; isKnown {
@@ -90,7 +90,7 @@ func (l *linkedLists) findMoved(head *node, nodes []uint64, hop uint64) {
 		}
 		e := edge{at: at, value: l.newest[place]}
 		e.from, e.root = l.search.source(at)
-		if e.root != nil || e.from != nil && e.from.typ == nil {
+		if e.root != nil || e.from != nil && e.from != head && e.from.typ == nil {
 			l.search.add(head, e)
 		}
 	}

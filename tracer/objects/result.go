@@ -185,8 +185,8 @@ func (rep *reporter) holds(f rootPath) bool {
 	return true
 }
 
-// leads reports whether a root leads to a sample by memory of C at the offsets of a way, whatever its
-// words are now: the head of a list moves.
+// leads reports whether a root leads to a sample by memory of C at the offsets of a way, whatever
+// its words are now: the head of a list moves.
 func (rep *reporter) leads(f rootPath) bool {
 	if f.word == nil {
 		return false

@@ -447,8 +447,8 @@ func (s *search) isStreamPointer(at uint64) bool {
 	return ok && glibc.IsStreamPointer(content)
 }
 
-// source returns what has a word: memory with a name ends the way, elsewhere the object or block is
-// the next node; neither: it is not known.
+// source returns the place of a word: memory with a name, which ends the way, or elsewhere the
+// object or block, which is the next node; neither: it is not known.
 func (s *search) source(at uint64) (from *node, root *keeper.Root) {
 	r, ok := s.heap.memory.regionAt(at)
 	switch {

@@ -172,7 +172,7 @@ func descriptors(content []byte, start uint64) map[uint64]int {
 	return found
 }
 
-// Bounds on what is read for the thread-local variables of the first thread.
+// Bounds of the search for the thread-local variables of the first thread.
 const (
 	maxTLSMappings = 1 << 10
 	maxListBytes   = 64 << 10 // of the linker's variables
@@ -206,8 +206,8 @@ func FirstTLS(memory mem.Reader, maps []process.Mapping, tid int) (mem.Span, err
 	return span, err
 }
 
-// firstDescriptor returns the struct pthread of the first thread; 0: it is not found. From 2.34 on the
-// linker has it in a list, _dl_stack_user. Before, it is found in a mapping of its own.
+// firstDescriptor returns the struct pthread of the first thread; 0: it is not found. From 2.34 on
+// the linker has it in a list, _dl_stack_user. Before, it is found in a mapping of its own.
 func firstDescriptor(
 	memory mem.Reader, maps []process.Mapping, tid int,
 ) (self uint64, err error) {

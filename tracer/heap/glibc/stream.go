@@ -12,8 +12,8 @@ const (
 	StreamBytes = 88
 )
 
-// IsStreamPointer reports whether a word may be a pointer of a FILE to its buffer, which has text and
-// what was left there before. content are the StreamBytes before the word.
+// IsStreamPointer reports whether a word may be a pointer of a FILE to its buffer, which has text
+// and stale words. content are the StreamBytes before the word.
 func IsStreamPointer(content []byte) bool {
 	for at := 0; at+8 <= len(content); at += 8 {
 		if mem.Word32(content, at)&ioMagicMask == ioMagic {

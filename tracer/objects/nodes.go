@@ -19,6 +19,10 @@ type node struct {
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
 	foreign int
+	// isBuffer: it is the buffer of a FILE, which is data.
+	isBuffer bool
+	// isMoving: a word led to it that has changed meanwhile.
+	isMoving bool
 	// isFollowed is set once the references to it were looked up, and searched if all memory was
 	// read for these.
 	isFollowed, searched bool

@@ -133,7 +133,8 @@ func TestKeeperPath(t *testing.T) {
 			"lru_cache of f() (dict, 2,048 entries, +20/min)",
 		},
 		{
-			keeper.Root{Kind: keeper.RootThread, Name: "123"}, nil,
+			keeper.Root{Kind: keeper.RootThread, Name: "123"},
+			nil,
 			"local or thread-local variable of native thread 123",
 		},
 		{

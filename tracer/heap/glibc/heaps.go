@@ -173,7 +173,7 @@ func (a *Malloc) arenaHeaps(memory mem.Reader, r arena) (heaps []heapSpan, err e
 	return nil, ErrBrokenChain
 }
 
-// readTop reads the top chunk of the heap's arena. What is beyond the end of the heap is no part of it.
+// readTop reads the top chunk of the heap's arena, as far as the end of the heap.
 func (h *heapSpan) readTop(memory mem.Reader) error {
 	pointer, err := mem.PeekOne(memory, h.topAt, 8)
 	if err != nil || pointer == nil {

@@ -274,9 +274,10 @@ CASE discard_over_hole(void)
 /* Its call of malloc leaves a return address on the stack. */
 __attribute__((noinline)) void *allocate_small(void)
 {
+	char room[512];
 	void *p = malloc(24);
 
-	__asm__ volatile("" : : "r"(p) : "memory");
+	__asm__ volatile("" : : "r"(p), "r"(room) : "memory");
 	return p;
 }
 
@@ -300,14 +301,10 @@ __attribute__((noinline)) void *map_four(size_t bytes)
 /* Both calls are made with the same stack pointer, and have the same return address. */
 CASE map_or_allocate(void)
 {
-	void *(*volatile functions[])(size_t) = { malloc, map_four };
+	void *(*volatile functions[])(size_t) = { malloc, map_four, malloc, map_four, malloc, map_four };
 
-	for (int i = 0; i < 6; i++) {
-		void *p = functions[i & 1](4 * PAGE);
-
-		if (i & 1)
-			touch(p, 0, 2);
-	}
+	for (int i = 0; i < 6; i++)
+		touch(functions[i](4 * PAGE), 1, 2);
 	reserved += 12 * PAGE;
 	holds(__func__, "mmap", 3, 6, 12);
 }

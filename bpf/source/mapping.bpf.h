@@ -81,8 +81,8 @@ struct syscall_exit {
 };
 
 /* Returns whether the function in the walk is the thread's last malloc, whose return is not probed.
- * Another function may have been called from the same place, with the same stack pointer. The kernel
- * may have replaced the return address, for another tool. */
+ * Another function may have been called from the same place, with the same stack pointer. The
+ * kernel may have replaced the return address, for another tool. */
 static __always_inline bool is_last_malloc(const struct walk *walk, const struct thread *thread)
 {
 	if (walk->address - thread->malloc_code + ALLOCATOR_CODE_BYTES > 2 * ALLOCATOR_CODE_BYTES)
@@ -95,8 +95,8 @@ static __always_inline bool is_last_malloc(const struct walk *walk, const struct
 static __always_inline bool is_by_allocator(const struct thread *thread, struct pt_regs *regs,
 					    __u32 tgid)
 {
-	bool is_followed = is_under_way(&thread->call) &&
-			   is_nested(&thread->call, REGS_SP(regs), COOKIE_NONE);
+	bool is_followed =
+		is_under_way(&thread->call) && is_nested(&thread->call, REGS_SP(regs), COOKIE_NONE);
 	__u64 sp = is_followed ? thread->call.sp : thread->malloc_sp;
 	struct walk *walk;
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/process"
 )
 
 func TestJournalTake(t *testing.T) {

@@ -54,10 +54,10 @@ func TestCountPairs(t *testing.T) {
 		s.CountPairs(pairs, true)
 		mustHaveMapped(t, s, 1, growth.KindMmap, total(4, 16))
 		mustHaveMapped(t, s, 1, growth.KindFile, total(3, 12))
-		mustHaveReleased(t, s, "munmap", total(12, 48))
+		mustHaveReleased(t, s, "munmap", total(9, 36))
 	}
 	mustHold(t, s, mapped(0, 4, 1))
 
 	s.CountPairs(pairs, false) // no function of the allocator is probed
-	mustHaveMapped(t, s, 1, growth.KindMmap, total(10, 40))
+	mustHaveMapped(t, s, 1, growth.KindMmap, total(7, 28))
 }

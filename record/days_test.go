@@ -127,7 +127,7 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 }
 
 func (d *days) SpikeSnapshot() (*growth.Snapshot, error) { return d.Snapshot() }
-func (d *days) SetSpike(bool)                            {}
+func (d *days) SetMoment(tracer.Moment)                  {}
 
 func (d *days) TracedPIDs() []int { return nil }
 

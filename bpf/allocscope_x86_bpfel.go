@@ -181,7 +181,6 @@ type Event struct {
 	Flags       uint32
 	Descriptor  int32
 	ByAllocator uint32
-	MallocSlot  uint64
 }
 
 type EventKind uint32
@@ -301,7 +300,6 @@ const (
 type MappingPair struct {
 	_           structs.HostLayout
 	Stack       uint64
-	MallocSlot  uint64
 	Tgid        uint32
 	Flags       uint32
 	Descriptor  int32

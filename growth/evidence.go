@@ -69,6 +69,29 @@ type BurstEvidence struct {
 	SizeClass uint64
 }
 
+// Join adds the evidence for another stack. The bursts of the two may be the same.
+//
+// The probability that two objects hash differently is no smaller than in the less diverse of the
+// two stacks, as the Gini-Simpson index is concave.
+func (e *BurstEvidence) Join(other *BurstEvidence) {
+	switch {
+	case e.Fingerprinted == 0:
+		e.Diversity = other.Diversity
+	case other.Fingerprinted > 0:
+		e.Diversity = min(e.Diversity, other.Diversity)
+	}
+	if other.Bytes > e.Bytes {
+		e.SizeClass = other.SizeClass
+	}
+
+	e.Bursts = max(e.Bursts, other.Bursts)
+	e.Bytes += other.Bytes
+	e.HazardRate.Add(&other.HazardRate)
+	e.Fingerprinted += other.Fingerprinted
+	e.Unchanged += other.Unchanged
+	e.Dispersion = max(e.Dispersion, other.Dispersion)
+}
+
 // A BurstSum is the live objects of one stack that were born in one burst, weighted by the time
 // that the burst represents: bytes, and the sum of w(w - s) over objects of s bytes and weight w.
 type BurstSum struct {

@@ -59,7 +59,7 @@ func (f *Frame) IsRoot() bool {
 }
 
 // IsUserCode reports whether the frame is Python code that is neither installed nor generated.
-func (f *Frame) IsUserCode() bool { return f.Python && IsUserFile(f.File) }
+func (f *Frame) IsUserCode() bool { return f.Python && IsUserCode(f.Function, f.File, f.Line) }
 
 // notUserFile matches source files of installed packages, of the standard library, of console
 // scripts such as bin/torchrun, code that exists in memory alone, such as <string>, and code that
@@ -68,9 +68,20 @@ func (f *Frame) IsUserCode() bool { return f.Python && IsUserFile(f.File) }
 var notUserFile = regexp.MustCompile(`^$|^<|/(site|dist)-packages/|/lib(64)?/python[0-9][^/]*/|` +
 	`/bin/[^/.]+$|/torchinductor_[^/]*/|/[a-z2-7]{2}/c[a-z2-7]{51}\.py$`)
 
-// IsUserFile reports whether the user of a Python program can change a source file: it is neither
-// installed nor generated.
-func IsUserFile(path string) bool { return !notUserFile.MatchString(path) }
+// IsUserCode reports whether the user of a Python program can change a function at a line: in a
+// source file, on the standard input, or in the code after python -c. The latter has the name of
+// code that dataclasses and namedtuple generate, and of the line that starts a process of
+// multiprocessing.
+func IsUserCode(function, file string, line int) bool {
+	switch file {
+	case "<stdin>":
+		return true
+	case "<string>":
+		isGenerated := strings.HasPrefix(function, "__") || function == "<lambda>"
+		return !isGenerated && (function != "<module>" || line > 1)
+	}
+	return !notUserFile.MatchString(file)
+}
 
 // A Stack is the call stack of an allocation, leaf first.
 type Stack struct {

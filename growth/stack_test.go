@@ -40,3 +40,30 @@ func TestIsAllocatorFunction(t *testing.T) {
 		}
 	}
 }
+
+func TestIsUserCode(t *testing.T) {
+	for _, c := range []struct {
+		function, file string
+		line           int
+		want           bool
+	}{
+		{"step", "/srv/train.py", 7, true},
+		{"load", "/usr/lib/python3/dist-packages/numpy/core.py", 7, false},
+		{"dumps", "/usr/lib/python3.11/json/encoder.py", 7, false},
+		{"<module>", "/usr/bin/torchrun", 7, false},
+		{"_find_and_load", "<frozen importlib._bootstrap>", 7, false},
+		{"remember", "<stdin>", 1, true},
+
+		{"remember", "<string>", 4, true}, // of python -c
+		{"<module>", "<string>", 6, true},
+		{"Cache.__init__", "<string>", 3, true},
+		{"<module>", "<string>", 1, false}, // from multiprocessing.spawn import spawn_main
+		{"__init__", "<string>", 3, false}, // of a dataclass
+		{"__create_fn__.<locals>.__init__", "<string>", 3, false},
+		{"<lambda>", "<string>", 1, false}, // of a namedtuple
+	} {
+		if got := IsUserCode(c.function, c.file, c.line); got != c.want {
+			t.Errorf("%s in %s:%d: %v", c.function, c.file, c.line, got)
+		}
+	}
+}

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,6 +271,94 @@ CASE discard_over_hole(void)
 	releases("madvise", 20 * PAGE);
 }
 
+/* Its call of malloc leaves a return address on the stack. */
+__attribute__((noinline)) void *allocate_small(void)
+{
+	char room[512];
+	void *p = malloc(24);
+
+	__asm__ volatile("" : : "r"(p), "r"(room) : "memory");
+	return p;
+}
+
+/* The return address of an earlier malloc is in the room, which nobody writes. */
+CASE map_over_old_return(void)
+{
+	char room[1024];
+
+	__asm__ volatile("" : : "r"(room) : "memory");
+	touch(map(7 * PAGE, WRITABLE, PRIVATE, -1), 0, 5);
+	__asm__ volatile("" : : "r"(room) : "memory");
+	holds(__func__, "mmap", 1, 5, 7);
+}
+
+/* Jumps to mmap: its caller is the caller of mmap. */
+__attribute__((noinline)) void *map_four(size_t bytes)
+{
+	return mmap(NULL, bytes, WRITABLE, PRIVATE, -1, 0);
+}
+
+/* Both calls are made with the same stack pointer, and have the same return address. */
+CASE map_or_allocate(void)
+{
+	void *(*volatile functions[])(size_t) = { malloc, map_four, malloc, map_four, malloc, map_four };
+
+	for (int i = 0; i < 6; i++)
+		touch(functions[i](4 * PAGE), 1, 2);
+	reserved += 12 * PAGE;
+	holds(__func__, "mmap", 3, 6, 12);
+}
+
+static char *volatile protected_page;
+
+__attribute__((noinline)) void on_fault(int number)
+{
+	(void)number;
+	mprotect(protected_page, PAGE, WRITABLE);
+	touch(map(9 * PAGE, WRITABLE, PRIVATE, -1), 0, 4);
+}
+
+/* malloc reads the free block that it takes, and is interrupted there. */
+static void map_while_malloc_runs(void)
+{
+	struct sigaction action = { .sa_handler = on_fault }, before;
+	void *p;
+
+	protected_page = memalign(PAGE, 64);
+	check(!sigaction(SIGSEGV, &action, &before), "sigaction");
+	free(protected_page);
+	check(!mprotect(protected_page, PAGE, PROT_NONE), "mprotect");
+	p = malloc(64);
+	__asm__ volatile("" : : "r"(p) : "memory");
+	*(volatile char *)protected_page; /* other mallocs do not read the block */
+	check(!sigaction(SIGSEGV, &before, NULL), "sigaction");
+	holds("on_fault", "mmap", 1, 4, 9);
+}
+
+/* malloc and the program map in turn, at all depths of the stack. */
+__attribute__((noinline)) void map_in_turn(int depth)
+{
+	char *p = malloc(1 << 20);
+
+	touch(map(3 * PAGE, WRITABLE, PRIVATE, -1), 0, 1);
+	if (depth > 1)
+		map_in_turn(depth - 1);
+	__asm__ volatile("" : : "r"(p) : "memory");
+}
+
+static void map_beside_malloc(void)
+{
+	long before = mallinfo2().hblkhd;
+
+	allocate_small();
+	map_over_old_return();
+	map_or_allocate();
+	map_while_malloc_runs();
+	map_in_turn(20);
+	holds("map_in_turn", "mmap", 20, 20, 60);
+	printf("allocator %ld\n", (long)mallinfo2().hblkhd - before);
+}
+
 static void *kept(void *p)
 {
 	touch(p, 0, (1 << 20) / PAGE);
@@ -302,6 +391,7 @@ static void all_cases(void)
 	map_file_privately(), map_file_shared(), map_shared(), map_memfd(), map_dev_shm();
 	map_and_unmap(), unmap_middle_third(), grow_by_mremap(), discard_by_madvise(), discard_over_hole();
 	allocate_by_malloc();
+	map_beside_malloc();
 	printf("reserved %ld\n", reserved);
 }
 

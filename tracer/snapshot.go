@@ -166,7 +166,7 @@ func (t *target) applyCalls(
 		}
 	}
 	released = t.space.Apply(calls, maps, isAllocator)
-	t.space.CountPairs(pairs, maps, isAllocator != nil)
+	t.space.CountPairs(pairs, isAllocator != nil)
 
 	if t.pages != nil {
 		spans := make([]mem.Span, len(released))

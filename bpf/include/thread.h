@@ -47,9 +47,10 @@ struct thread {
 	struct sampler sampler, tensor_sampler;
 	struct tensor tensor;
 	struct call call;
-	__u64 malloc_sp; /* stack pointer and return address of the last malloc whose return is not
-			  * probed */
+	__u64 malloc_sp; /* stack pointer, return address and code of the last malloc whose return
+			  * is not probed */
 	__u64 malloc_return;
+	__u64 malloc_code;
 	struct recent_mapping mapping; /* scratch of source mapping */
 	__u64 file_start;              /* of the last mapping of a file among the recent ones */
 	__u64 brk_time;                /* ns, CLOCK_MONOTONIC, of the last EVENT_BRK */

@@ -352,9 +352,6 @@ struct event {
 	__u32 flags;        /* MAP_* or MREMAP_*; madvise: RELEASE_* */
 	__s32 descriptor;   /* mmap: file descriptor; -1: anonymous memory */
 	__u32 by_allocator; /* 1: called from within a probed allocator function */
-	__u64 malloc_slot;  /* word in the stack slot of the last malloc's return address, while the
-			     * stack still extends below it; 0: it cannot be the kernel's trampoline
-			     */
 };
 
 /* Value of `recent_mappings`: an mmap that user space has not read yet. */
@@ -387,7 +384,6 @@ struct release {
  * read them. The members are as in struct event. */
 struct mapping_pair {
 	__u64 stack;
-	__u64 malloc_slot;
 	__u32 tgid;
 	__u32 flags;
 	__s32 descriptor; /* 0: any file; -1: anonymous memory */

@@ -106,6 +106,7 @@ static __always_inline int heap_allocate(struct thread *thread, struct pt_regs *
 	if (!call->interval && needs_no_return(call)) {
 		thread->malloc_sp = REGS_SP(regs);
 		thread->malloc_return = return_address(regs);
+		thread->malloc_code = REGS_IP(regs);
 		return SKIP_RETURN;
 	}
 

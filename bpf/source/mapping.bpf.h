@@ -14,6 +14,7 @@
 #include "regs.h"
 #include "thread.h"
 
+#include "unwind/running.h"
 #include "unwind/site.h"
 
 /* include/uapi/asm-generic/mman-common.h */
@@ -33,6 +34,9 @@
 
 /* Stack between the entry of malloc and the mmap that it calls, in bytes. */
 #define ALLOCATOR_STACK_BYTES 4096
+/* Code between malloc and the functions that it ends in, by tail calls, at most. glibc has mmap
+ * further away. */
+#define ALLOCATOR_CODE_BYTES (128ULL << 10)
 
 /* Mappings that user space has not read yet, by their start. */
 struct {
@@ -76,28 +80,40 @@ struct syscall_exit {
 	__s64 result;
 };
 
-/* Sets by_allocator if the thread is inside an allocator function whose entry was probed. A malloc
- * whose return is not probed is still running if its return address is in place above the stack
- * pointer. Where another tool probes the return, the kernel's trampoline is there instead, which
- * user space recognises by malloc_slot. */
-static __always_inline void mark_by_allocator(struct event *event, const struct thread *thread,
-					      struct pt_regs *regs)
+/* Returns whether the function in the walk is the thread's last malloc, whose return is not probed.
+ * Another function may have been called from the same place, with the same stack pointer. The
+ * kernel may have replaced the return address, for another tool. */
+static __always_inline bool is_last_malloc(const struct walk *walk, const struct thread *thread)
 {
-	__u64 sp = REGS_SP(regs);
+	if (walk->address - thread->malloc_code + ALLOCATOR_CODE_BYTES > 2 * ALLOCATOR_CODE_BYTES)
+		return false;
+	return walk->pc == thread->malloc_return ||
+	       replaced_return(walk->slot) == thread->malloc_return;
+}
 
-	if (is_under_way(&thread->call) && is_nested(&thread->call, sp, COOKIE_NONE)) {
-		event->by_allocator = 1;
-		return;
+/* Returns whether the thread is inside an allocator function whose entry was probed. */
+static __always_inline bool is_by_allocator(const struct thread *thread, struct pt_regs *regs,
+					    __u32 tgid)
+{
+	bool is_followed =
+		is_under_way(&thread->call) && is_nested(&thread->call, REGS_SP(regs), COOKIE_NONE);
+	__u64 sp = is_followed ? thread->call.sp : thread->malloc_sp;
+	struct walk *walk;
+
+	if (!is_followed && (!interval || !is_of_epoch(&thread->call) || REGS_SP(regs) >= sp ||
+			     sp - REGS_SP(regs) > ALLOCATOR_STACK_BYTES))
+		return false;
+
+	walk = start_walk(regs, tgid);
+	if (!walk)
+		return false;
+	switch (find_running(walk, sp)) {
+	case RUNNING_YES:
+		return is_followed || is_last_malloc(walk, thread);
+	case RUNNING_UNKNOWN:
+		return is_followed || saved_return_address(regs, sp) == thread->malloc_return;
 	}
-
-	if (!interval || !is_of_epoch(&thread->call) || sp >= thread->malloc_sp ||
-	    thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
-		return;
-
-	event->malloc_slot = saved_return_address(regs, thread->malloc_sp);
-	event->by_allocator = event->malloc_slot && event->malloc_slot == thread->malloc_return;
-	if (event->malloc_slot & (page_size - 1)) /* the trampoline begins a page */
-		event->malloc_slot = 0;
+	return false;
 }
 
 /* Sends an event to user space. */
@@ -138,7 +154,7 @@ static __always_inline struct event *begin_event(struct thread *thread, enum eve
 static __always_inline void set_stack(struct event *event, const struct thread *thread,
 				      struct pt_regs *regs)
 {
-	mark_by_allocator(event, thread, regs);
+	event->by_allocator = is_by_allocator(thread, regs, event->tgid);
 	if (!event->by_allocator)
 		event->stack = site_stack(regs, event->tgid, event->length, event->time);
 }
@@ -368,7 +384,6 @@ static __always_inline void count_pair(const struct event *event)
 {
 	struct mapping_pair key = {
 		.stack = event->stack,
-		.malloc_slot = event->malloc_slot,
 		.tgid = event->tgid,
 		.flags = event->flags,
 		.descriptor = event->descriptor < 0 ? -1 : 0,

@@ -128,20 +128,15 @@ static __always_inline void use_budget(__u64 now, __u64 ns)
  * is brk, are a sample in any case: a call that is not walked is no loss. */
 static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 length, __u64 now)
 {
-	struct walk *walk = bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL,
-						 BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct walk *walk = start_walk(regs, tgid);
 	struct call_site *site, next = {};
 	__u64 key, walk_ns;
 
-	if (!walk) {
-		lose(usage_of(tgid), DROP_THREAD_STATE, 0);
+	if (!walk)
 		return 0;
-	}
 
 	next.due = before(now, SITE_BURST * (__u64)SITE_PERIOD_NS);
-	walk->stack.tgid = tgid;
 	walk->at_entry = false;
-	load_registers(walk, regs);
 	hash_site(walk);
 	key = mix(walk->hash, length);
 

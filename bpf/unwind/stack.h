@@ -184,25 +184,34 @@ static __always_inline void report_stack(struct walk *walk)
 		leave_places(usage, TABLE_STACKS, 1);
 }
 
-/* Walks the stack of the current thread from regs and reports it if it is new. Adds the ns spent to
- * the counter `cost`. Returns NULL if out of memory. */
-static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid, bool at_entry,
-					       enum counter cost)
+/* Returns the walk of the current thread, at regs; NULL: out of memory. */
+static __always_inline struct walk *start_walk(struct pt_regs *regs, __u32 tgid)
 {
 	struct walk *walk = bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL,
 						 BPF_LOCAL_STORAGE_GET_F_CREATE);
-	__u64 start, ns;
 
 	if (!walk) {
 		lose(usage_of(tgid), DROP_THREAD_STATE, 0);
 		return NULL;
 	}
 
-	start = bpf_ktime_get_ns();
-	walk->now = start >> 10;
 	walk->stack.tgid = tgid;
-	walk->at_entry = at_entry;
 	load_registers(walk, regs);
+	return walk;
+}
+
+/* Walks the stack of the current thread from regs and reports it if it is new. Adds the ns spent to
+ * the counter `cost`. Returns NULL if out of memory. */
+static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid, bool at_entry,
+					       enum counter cost)
+{
+	__u64 start = bpf_ktime_get_ns(), ns;
+	struct walk *walk = start_walk(regs, tgid);
+
+	if (!walk)
+		return NULL;
+	walk->now = start >> 10;
+	walk->at_entry = at_entry;
 
 	run_walk(walk);
 	report_stack(walk);

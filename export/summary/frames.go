@@ -4,17 +4,22 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
-// IsUserCode reports whether a frame, as profile.FrameText writes it, is in a source file that is
-// neither installed nor generated.
+// IsUserCode reports whether a frame, as profile.FrameText writes it, is code that is neither
+// installed nor generated.
 func IsUserCode(frame string) bool {
 	m := profile.FrameWithLine.FindStringSubmatch(frame)
-	return m != nil && growth.IsUserFile(m[2])
+	if m == nil {
+		return false
+	}
+	line, _ := strconv.Atoi(m[3])
+	return growth.IsUserCode(m[1], m[2], line)
 }
 
 // IsOwnNative reports whether a frame is native code of the program itself, with a name, and does

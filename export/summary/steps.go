@@ -399,7 +399,8 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperDebug
 	case path.Root.Name == "__warningregistry__":
 		return StepKeeperWarnings
-	case path.Root.IsCall() && path.Root.File != "" && !growth.IsUserFile(path.Root.File) &&
+	case path.Root.IsCall() && path.Root.File != "" &&
+		!growth.IsUserCode(path.Root.Owner, path.Root.File, path.Root.Line) &&
 		!slices.ContainsFunc(path.Links, growsAsAttribute):
 		return StepKeeperCall
 	case hasType(path, "traceback"):

@@ -15,6 +15,8 @@ type origin struct {
 	pid  int
 	kind growth.Kind
 	gpu  string
+	// isInBursts is set if its calls were sampled in bursts.
+	isInBursts bool
 	// frames are the names that all of its stacks have; of a runtime's heap, the runtime.
 	frames string
 }
@@ -36,7 +38,9 @@ func (r runtimes) of(m *growth.Module) growth.Runtime {
 
 // originOf returns the origin of a stack's memory; false: the stack is judged by itself.
 func (r runtimes) originOf(h *stackSeries) (o origin, ok bool) {
-	o = origin{pid: h.stack.PID, kind: h.kind, gpu: h.gpu}
+	o = origin{
+		pid: h.stack.PID, kind: h.kind, gpu: h.gpu, isInBursts: h.evidence() != nil,
+	}
 	frames := growth.WithoutAllocator(h.stack.Frames)
 	if len(frames) == 0 {
 		return o, false
@@ -67,7 +71,7 @@ func (r *snapshotRange) judgeOrigins(stacks []stackSeries, trends []StackTrend, 
 	known := make(runtimes)
 	members := make(map[origin][]int)
 	for i := range stacks {
-		if o, ok := known.originOf(&stacks[i]); ok && stacks[i].evidence() == nil {
+		if o, ok := known.originOf(&stacks[i]); ok {
 			members[o] = append(members[o], i)
 		}
 	}
@@ -81,6 +85,8 @@ func (r *snapshotRange) judgeOrigins(stacks []stackSeries, trends []StackTrend, 
 		for _, i := range members[o] {
 			if t := &trends[i]; t.Growth > 0 {
 				t.Trend, t.Objects, t.Now = together.Trend, 0, 0
+				t.Undecided, t.Longer = together.Undecided, together.Longer
+				t.evidence = together.evidence
 			}
 		}
 	}
@@ -108,11 +114,7 @@ func (r *snapshotRange) sumsOf(
 		for i := range s.Holdings {
 			h := &s.Holdings[i]
 			if o, ok := origins[h.Key()]; ok {
-				all := holdings[o]
-				all.InuseObjects += h.InuseObjects
-				all.InuseBytes += h.InuseBytes
-				all.Variance += h.Variance
-				all.Births = append(all.Births, h.Births...)
+				addHolding(holdings[o], h)
 			}
 		}
 		for o, all := range holdings {
@@ -120,4 +122,22 @@ func (r *snapshotRange) sumsOf(
 		}
 	}
 	return sums
+}
+
+// addHolding adds the memory of a stack to the memory of its origin.
+func addHolding(all, h *growth.Holding) {
+	all.InuseObjects += h.InuseObjects
+	all.InuseBytes += h.InuseBytes
+	all.Variance += h.Variance
+	all.Samples += h.Samples
+	all.Births = append(all.Births, h.Births...)
+
+	switch {
+	case h.Evidence == nil:
+	case all.Evidence == nil:
+		evidence := *h.Evidence
+		all.Evidence = &evidence
+	default:
+		all.Evidence.Join(h.Evidence)
+	}
 }

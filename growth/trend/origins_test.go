@@ -1,6 +1,7 @@
 package trend
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -109,5 +110,39 @@ func TestOrigins(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Each of the two stacks has too few samples, and grew in one half of the window alone.
+func TestOriginsInBursts(t *testing.T) {
+	const samples = 12
+	evidence := growth.BurstEvidence{
+		Bursts: 4, Fingerprinted: samples, Unchanged: samples, Diversity: 1, SizeClass: 48,
+	}
+	site := func(name string) []growth.Frame {
+		return []growth.Frame{
+			growthtest.NativeFrame("malloc", "/usr/lib/libc.so.6"),
+			growthtest.NativeFrame("node::AllocateBuffer", "/usr/bin/node"),
+			growthtest.NativeFrame(name, growth.ModuleAnonymous),
+		}
+	}
+
+	for other, together := range map[string]bool{"[anonymous]+0x7f92": true, "forget": false} {
+		trace := twoStacks(growth.KindHeap, site("[anonymous]+0x7f01"), site(other))
+		for i, s := range trace {
+			s.Heap = growth.HeapCoverage{Bursts: 1 + i, Open: time.Second, Extrapolation: 1}
+			for k := range s.Holdings {
+				of := evidence
+				of.Bytes = float64(s.Holdings[k].InuseBytes)
+				s.Holdings[k].Evidence, s.Holdings[k].Samples = &of, samples
+			}
+		}
+
+		for _, trend := range JudgeStacks(trace, lasting(0, 7), math.NaN()) {
+			if got := trend.Trend == growth.TrendAccumulating; got != together {
+				t.Errorf("beside %s, stack %d is %s %s", other, trend.Stack.ID, trend.Trend,
+					trend.Undecided)
+			}
+		}
 	}
 }

@@ -83,8 +83,8 @@ func (t *StackTrend) markUndecided(reason growth.UndecidedReason, longerSeconds 
 	t.Longer = time.Duration(longerSeconds * float64(time.Second))
 }
 
-// crossCheck marks stacks as undecided because of other stacks: stacks whose chunks another may
-// have reused, and stacks that grow more than the rest of the heap's growth. trends are in the
+// crossCheck marks stacks as undecided because of other stacks: stacks whose chunks a stack of
+// another origin may have reused, and stacks that grow more than the rest of the heap's growth. trends are in the
 // order of suspicion; heapGrowth is in bytes.
 func (r *snapshotRange) crossCheck(trends []StackTrend, heapGrowth float64) {
 	users := make(map[sizeClass]*StackTrend) // the likeliest to have reused chunks
@@ -99,7 +99,7 @@ func (r *snapshotRange) crossCheck(trends []StackTrend, heapGrowth float64) {
 		if t.evidence == nil || !t.Grows() || t.evidence.SizeClass == 0 {
 			continue
 		}
-		if users[sizeClassOf(t)] != t && !isUnchanged(t.evidence) {
+		if users[sizeClassOf(t)].evidence != t.evidence && !isUnchanged(t.evidence) {
 			t.markUndecided(growth.UndecidedSizeClass, 0)
 		}
 	}

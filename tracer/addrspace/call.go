@@ -1,8 +1,6 @@
 package addrspace
 
 import (
-	"slices"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -24,19 +22,16 @@ type Release struct {
 	Time uint64 // ns, CLOCK_MONOTONIC
 }
 
-// Apply records calls, and returns the ranges that madvise(2) has released at once. maps show where
-// the kernel's uprobe trampoline is: a call that returns there was made by a probed function of the
-// allocator. They also show the program break, as brk(2) is not traced. isAllocator reports whether
-// the code that made a call is an allocator's, by the call's stack. It is nil if no allocator is
-// traced.
+// Apply records calls, and returns the ranges that madvise(2) has released at once. maps show the
+// program break, as brk(2) is not traced. isAllocator reports whether the code that made a call is
+// an allocator's, by the call's stack. It is nil if no allocator is traced.
 func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []Release) {
 	for _, c := range calls {
 		call := Call{Time: c.Time, Stack: c.Stack}
 		if isAllocator != nil {
-			call.ByAllocator = returnsToAllocator(c.ByAllocator, c.MallocSlot, maps) ||
-				isAllocator(c.Stack)
+			call.ByAllocator = c.ByAllocator != 0 || isAllocator(c.Stack)
 		}
 
 		switch c.Kind {
@@ -60,18 +55,6 @@ func (s *IntervalSet) Apply(
 	return released
 }
 
-// returnsToAllocator reports whether a call was made by a probed function of the allocator.
-//
-// On arm64 the trampoline may lie beyond 2^48, where programs have their code. The BPF programs strip
-// the bits above from return addresses, as they may be a pointer authentication code.
-func returnsToAllocator(byAllocator uint32, mallocSlot uint64, maps []process.Mapping) bool {
-	const codeBits = 1<<48 - 1
-	isTrampoline := func(m process.Mapping) bool {
-		return m.Path == "[uprobes]" && (mallocSlot-m.Start)&codeBits < m.Len()
-	}
-	return byAllocator != 0 || mallocSlot != 0 && slices.ContainsFunc(maps, isTrampoline)
-}
-
 // A Pair counts mappings that were unmapped as a whole before their calls were read.
 type Pair struct {
 	bpf.MappingPair
@@ -81,12 +64,12 @@ type Pair struct {
 // CountPairs sets the mappings since tracing started that came and went between two readings. Only
 // totals include them. heapTraced is set if there are probed functions; an allocator is not
 // recognised by its stacks, which would be named for nothing else.
-func (s *IntervalSet) CountPairs(pairs []Pair, maps []process.Mapping, heapTraced bool) {
+func (s *IntervalSet) CountPairs(pairs []Pair, heapTraced bool) {
 	s.short, s.shortAll = make(map[Key]Total), Total{}
 	for _, p := range pairs {
 		sum := Total{int64(p.Objects), int64(p.Bytes)}
 		s.shortAll = s.shortAll.plus(sum)
-		if !heapTraced || !returnsToAllocator(p.ByAllocator, p.MallocSlot, maps) {
+		if !heapTraced || p.ByAllocator == 0 {
 			key := Key{p.Stack, kindOfFlags(p.Flags, p.Descriptor)}
 			s.short[key] = s.short[key].plus(sum)
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/process"
 )
 
 func TestJournalTake(t *testing.T) {
@@ -38,8 +37,6 @@ func TestJournalTake(t *testing.T) {
 
 // A mapping that came and went counts like one of which both calls were seen.
 func TestCountPairs(t *testing.T) {
-	const trampoline = base + 100<<20
-	maps := []process.Mapping{{Start: trampoline, End: trampoline + page, Path: "[uprobes]"}}
 	pair := func(change func(*Pair)) Pair {
 		p := Pair{Tally: bpf.Tally{Objects: 3, Bytes: 12 * page}}
 		p.Stack, p.Flags, p.Descriptor = 1, private, noFile
@@ -50,18 +47,17 @@ func TestCountPairs(t *testing.T) {
 		pair(func(*Pair) {}),
 		pair(func(p *Pair) { p.Flags, p.Descriptor = 0, 0 }),
 		pair(func(p *Pair) { p.ByAllocator = 1 }),
-		pair(func(p *Pair) { p.MallocSlot = trampoline }),
 	}
 
 	s := fourPages()
 	for range 2 { // the counts are those since tracing started
-		s.CountPairs(pairs, maps, true)
+		s.CountPairs(pairs, true)
 		mustHaveMapped(t, s, 1, growth.KindMmap, total(4, 16))
 		mustHaveMapped(t, s, 1, growth.KindFile, total(3, 12))
-		mustHaveReleased(t, s, "munmap", total(12, 48))
+		mustHaveReleased(t, s, "munmap", total(9, 36))
 	}
 	mustHold(t, s, mapped(0, 4, 1))
 
-	s.CountPairs(pairs, maps, false) // no function of the allocator is probed
-	mustHaveMapped(t, s, 1, growth.KindMmap, total(10, 40))
+	s.CountPairs(pairs, false) // no function of the allocator is probed
+	mustHaveMapped(t, s, 1, growth.KindMmap, total(7, 28))
 }

@@ -152,6 +152,11 @@ func (k *Keeper) isAnswer() bool {
 // IsGarbage reports whether most samples wait for the garbage collector.
 func (k *Keeper) IsGarbage() bool { return k.Samples > 0 && 2*k.Garbage > k.Samples }
 
+// IsCycle reports whether most samples are kept by a cycle of C++ objects alone.
+func (k *Keeper) IsCycle() bool {
+	return k != nil && k.isAnswer() && len(k.Paths) > 0 && k.Paths[0].Root.Kind == keeper.RootCycle
+}
+
 // MainKeeper is who keeps the memory of the first suspect, or of the type that gains most where the
 // cause is small Python objects; nil: it is not known.
 func (s *Summary) MainKeeper() *Keeper {

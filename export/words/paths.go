@@ -206,6 +206,8 @@ func variableText(r keeper.Root, access string) string {
 		return "stack of native thread " + r.Name
 	case keeper.RootStatic:
 		return staticText(r)
+	case keeper.RootCycle:
+		return "a cycle of C++ objects around " + shortType(r.Name) + ", without a variable"
 	}
 	return r.Name + access
 }

@@ -80,16 +80,16 @@ type bitmap []uint64
 func (b bitmap) add(i uint64)      { b[i/64] |= 1 << (i % 64) }
 func (b bitmap) has(i uint64) bool { return b[i/64]>>(i%64)&1 == 1 }
 
-// newIndex numbers the words of the memory of the last refresh.
-func (h *Heap) newIndex(samples []uint64) *index {
+// newIndex numbers the words of a memory.
+func (h *Heap) newIndex(m *memory, samples []uint64) *index {
 	x := &index{
-		heap: h, memory: h.memory, most: maxIndexed, areas: make([]uint16, maxAddress>>areaBits),
+		heap: h, memory: m, most: maxIndexed, areas: make([]uint16, maxAddress>>areaBits),
 	}
 	x.samples = slices.Sorted(slices.Values(samples))
 
 	next := uint64(1)
-	for _, p := range h.memory.parts {
-		kind := h.memory.regions[p.region].kind
+	for _, p := range m.parts {
+		kind := m.regions[p.region].kind
 		pages := (p.Len() + indexPage - 1) / indexPage
 		if x.isCut = next+pages > maxIndexPages || p.End > maxAddress; x.isCut {
 			break
@@ -103,7 +103,7 @@ func (h *Heap) newIndex(samples []uint64) *index {
 
 	// Nothing is read of bulk data, and words may lead to its start all the same.
 	starts := slices.Clone(x.samples)
-	for _, b := range h.memory.mmapped {
+	for _, b := range m.mmapped {
 		starts = append(starts, b.Start)
 	}
 	for _, start := range starts {
@@ -370,9 +370,10 @@ func (x *index) referers(address uint64) (words []uint64, areAll bool) {
 	return words, true
 }
 
-// chunkStart returns the last chunk of malloc that begins at an address or before; 0: there is none.
+// chunkStart returns the last chunk of malloc that begins before a word; 0: there is none. The first word
+// of a chunk belongs to the chunk before it, which may have a pointer there.
 func (x *index) chunkStart(address uint64) uint64 {
-	at := x.wordOf(address) / 2
+	at := x.wordOf(address-wordSize) / 2
 	for word := at / 64; ; word-- {
 		found := x.starts[word]
 		if word == at/64 {

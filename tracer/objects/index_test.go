@@ -40,7 +40,7 @@ func forgeIndex(t *testing.T, seed uint64) (*index, map[uint64][]uint64) {
 	m.regions = []region{{forged.span(), regionAnonymous}}
 	m.spans = mem.Spans{forged.span()}
 	m.findParts()
-	return (&Heap{memory: m}).newIndex(nil), want
+	return (&Heap{memory: m}).newIndex(m, nil), want
 }
 
 // TestIndex compares the words that an index has for each address with the truth.

@@ -15,6 +15,8 @@ type node struct {
 	address uint64    // of the object, or of the block
 	refcnt  uint64
 	edges   []edge // references to it
+	// first is the first word of memory without an object: it may be a vtable.
+	first uint64
 	// more is set if there are more than maxEdges. foreign counts references from memory that
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
@@ -124,6 +126,9 @@ func (nodes *nodeTable) newNode(b block, content []byte) *node {
 	if nodes.heap.types == nil {
 		return n
 	}
+	if len(content) >= wordSize {
+		n.first = mem.Word(content, 0)
+	}
 
 	object, t := nodes.heap.types.objectIn(b, content)
 	switch {
@@ -199,17 +204,30 @@ func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 
 // chunkFrom returns the chunk in use that begins at an address.
 func (nodes *nodeTable) chunkFrom(start uint64, r region) (block, bool) {
+	c, isInUse, ok := nodes.parseChunk(start, r)
+	return block{c.User(), blockChunk}, ok && isInUse
+}
+
+// isFree reports whether a chunk that begins at an address is not in use.
+func (nodes *nodeTable) isFree(start uint64, r region) bool {
+	_, isInUse, ok := nodes.parseChunk(start, r)
+	return ok && !isInUse
+}
+
+// parseChunk returns the chunk that begins at an address, and whether it is in use; ok is false if
+// the headers do not fit.
+func (nodes *nodeTable) parseChunk(start uint64, r region) (c glibc.Chunk, isInUse, ok bool) {
 	h := nodes.heap
 	header, ok := h.pages.peek(start, glibc.HeaderSize)
 	if !ok {
-		return block{}, false
+		return c, false, false
 	}
-	c, ok := glibc.ParseChunk(header, start, r.End)
+	c, ok = glibc.ParseChunk(header, start, r.End)
 	if !ok || c.End() == r.End || h.heaps.Cached[start] {
-		return block{}, false
+		return c, false, ok
 	}
 	next, ok := h.pages.peek(c.End(), glibc.HeaderSize)
-	return block{c.User(), blockChunk}, ok && glibc.IsPrevInUse(next)
+	return c, ok && glibc.IsPrevInUse(next), ok
 }
 
 // anonymousAt returns the block of a pool that an address is in, or the chunk with a mapping of its

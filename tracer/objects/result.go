@@ -70,7 +70,8 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		r.Samples++
 
 		// The process has gone on since the words were read: only ways that hold now count.
-		found, _, tracked := rep.ways.rootsOf(n)
+		found, _, in := rep.ways.rootsOf(n)
+		tracked, cycle := in.tracked, in.cycle
 		if rep.heap.isUnread() {
 			found = nil
 		}
@@ -84,6 +85,8 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 			rest.changed++
 		case tracked != nil && len(n.edges) > 0:
 			garbage = append(garbage, tracked.node.address)
+		case cycle.way != nil && rep.holds(cycle):
+			rep.addTo(candidates, []rootPath{cycle})
 		default:
 			pathless = append(pathless, n.asked)
 			rest.without++

@@ -315,8 +315,8 @@ func (p *proof) frontier(samples []*member) (next []*member) {
 	return next
 }
 
-// readIndex reads all memory for the blocks that later levels are likely to search for. What it finds
-// proves nothing: a pass searches for each of them.
+// readIndex reads all memory for the blocks that later levels are likely to search for. The index proves
+// nothing: a pass searches for each of them.
 func (p *proof) readIndex() error {
 	p.index = p.heap.newIndex(p.memory.memory, nil)
 	err := p.index.read(nil)

@@ -131,7 +131,7 @@ func (q *wayQueue) push(w *way) {
 	}
 }
 
-// An island is what refers to a sample where that leads to no root.
+// An island has the references to a sample, where none of them leads to a root.
 type island struct {
 	// tracked leads to an object that the garbage collector tracks, where all that refers to the
 	// sample is known: then the sample is garbage if that still holds.
@@ -193,7 +193,7 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in isl
 	return found, open, in
 }
 
-// A shore is what is known of the memory that refers to a sample, while it is followed.
+// A shore has the findings on the memory that refers to a sample, while it is followed.
 type shore struct {
 	isWhole bool      // each block has references, and each reference is known
 	closing rootPath  // the first way that comes back to itself

@@ -207,7 +207,7 @@ func variableText(r keeper.Root, access string) string {
 	case keeper.RootStatic:
 		return staticText(r)
 	case keeper.RootCycle:
-		return "a cycle of C++ objects around " + shortType(r.Name) + ", without a variable"
+		return "a C++ cycle around " + shortType(r.Name) + ", no variable"
 	}
 	return r.Name + access
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A node is a block that was found on a way, or an object in it.
@@ -114,6 +115,40 @@ func (nodes *nodeTable) holder(x *index, at uint64, r region) *node {
 	if !ok {
 		return nil
 	}
+	n := nodes.byBlock[b.Start]
+	if n == nil {
+		n = nodes.newNode(b, nodes.heap.pages.contentOf(b))
+	}
+	isLast := b.kind == blockChunk && at+wordSize >= b.End
+	if n != nil && n.typ == nil && isLast && !nodes.hasVtable(n) {
+		return nil
+	}
+	return n
+}
+
+// hasVtable reports whether memory without an object begins with a pointer into a file: it is an object of
+// C++, all of which is in use. Other memory may have been asked for without its last word, which then has
+// a value of before.
+func (nodes *nodeTable) hasVtable(n *node) bool {
+	m, ok := process.FindMapping(nodes.heap.memory.maps, n.first)
+	return ok && m.IsFile()
+}
+
+// holderNow is holder by a header that lies before an address now.
+func (nodes *nodeTable) holderNow(x *index, at uint64, r region) *node {
+	if n := nodes.holder(x, at, r); n != nil {
+		return n
+	}
+	if r.kind != regionHeap {
+		return nil
+	}
+	b, ok := nodes.chunkFrom(at-glibc.HeaderSize, r)
+	if !ok {
+		b, ok = nodes.chunkFrom(at-2*glibc.HeaderSize, r) // behind the counts of a shared pointer
+	}
+	if !ok {
+		return nil
+	}
 	if n := nodes.byBlock[b.Start]; n != nil {
 		return n
 	}
@@ -123,11 +158,11 @@ func (nodes *nodeTable) holder(x *index, at uint64, r region) *node {
 // newNode returns the node of a block; nil: the block is not in use.
 func (nodes *nodeTable) newNode(b block, content []byte) *node {
 	n := &node{block: b, address: b.Start}
-	if nodes.heap.types == nil {
-		return n
-	}
 	if len(content) >= wordSize {
 		n.first = mem.Word(content, 0)
+	}
+	if nodes.heap.types == nil {
+		return n
 	}
 
 	object, t := nodes.heap.types.objectIn(b, content)

@@ -42,6 +42,8 @@ type reporter struct {
 	ways  *wayFinder
 	began time.Duration // CPU time when the search began
 	late  bool          // the time was used up
+	// chains has the ways from variables to the ends of ways.
+	chains map[*node]headChain
 }
 
 // unexplainedSamples counts the samples that no root keeps, by the reason.
@@ -77,6 +79,11 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		}
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rootPath) bool { return !rep.holds(f) })
+		if len(found) == 0 {
+			if path, ok := rep.headPath(in.ends); ok {
+				found = []rootPath{path}
+			}
+		}
 		switch {
 		case len(found) > 0:
 			rep.addTo(candidates, independent(found))

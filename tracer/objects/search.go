@@ -58,6 +58,8 @@ type search struct {
 	late  bool // the time is used up
 	// done has the samples of which all ways were followed, and whether they lead to a root.
 	done map[*node]bool
+	// chains has the ways from variables to the ends of ways.
+	chains map[*node]headChain
 }
 
 // errLate ends a pass when the time is used up.
@@ -200,8 +202,9 @@ func (h *Heap) searchIn(
 		return nil, err
 	}
 
+	s.findHeads(samples)
 	h.memory.budget = whole
-	rep := &reporter{heap: h, ways: s.ways, began: began, late: s.late}
+	rep := &reporter{heap: h, ways: s.ways, chains: s.chains, began: began, late: s.late}
 	results := make([]keeper.Search, len(suspects))
 	for i, suspect := range suspects {
 		results[i] = rep.result(suspect, samples[i])
@@ -215,7 +218,8 @@ func newSearch(h *Heap) *search {
 	}
 	s := &search{
 		heap: h, lists: lists, ways: newWayFinder(h, lists), done: make(map[*node]bool),
-		nodes: &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
+		chains: make(map[*node]headChain),
+		nodes:  &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
 	}
 	lists.search = s
 	return s

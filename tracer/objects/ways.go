@@ -139,6 +139,8 @@ type island struct {
 	// cycle leads from the sample to memory of C++ around a tensor that the sample keeps itself, where
 	// nothing else was found; an empty one: there is none.
 	cycle rootPath
+	// ends are the ways that lead to memory to which nothing refers any more.
+	ends []*way
 }
 
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
@@ -174,8 +176,14 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in isl
 				node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1,
 				container: w.container,
 			})
+			shore.isWhole = false // the references to the nodes between have not been read
+			continue
 		}
+		before := len(queue.seen)
 		direct, areKnown := f.follow(queue, w, sample, &shore)
+		if len(direct) == 0 && len(queue.seen) == before && shore.isEnd {
+			in.ends = append(in.ends, w)
+		}
 		found = append(found, direct...)
 		isClosed = isClosed && areKnown
 	}
@@ -198,6 +206,7 @@ type shore struct {
 	isWhole bool      // each block has references, and each reference is known
 	closing rootPath  // the first way that comes back to itself
 	tensor  *typeInfo // of the tensor nearest to the sample
+	isEnd   bool      // the last block has no reference
 }
 
 // cycle returns the cycle of C++ that keeps a tensor, where nothing else refers to it.
@@ -212,6 +221,7 @@ func (s *shore) cycle() rootPath {
 // add notes the references to the outermost node of a way, and whether the node counts as many.
 func (s *shore) add(w *way, edges []edge, areCounted bool) {
 	n := w.node
+	s.isEnd = true
 	s.isWhole = s.isWhole && len(edges) > 0 && (areCounted || n.foreign == 0 && !n.more)
 	if s.tensor == nil && n.typ != nil && n.typ.isTensor {
 		s.tensor = n.typ
@@ -268,6 +278,7 @@ func (f *wayFinder) follow(
 			if ok {
 				queue.push(up)
 			}
+			in.isEnd = in.isEnd && !ok
 			areKnown = areKnown && ok // the process has gone on since the reference was read
 			in.isWhole = in.isWhole && ok
 		}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // Bounds of a search forwards.
@@ -12,6 +14,7 @@ const (
 	maxForward   = 1 << 15 // blocks that are followed from one variable
 	maxSlots     = 256     // variables of a function
 	forwardBytes = 4096    // of a block that are followed
+	forwardTries = 4       // of a variable, which may change meanwhile
 	alikeHops    = 32      // before a head in which one like it must be
 )
 
@@ -20,7 +23,8 @@ const (
 // head at each step: the index has an old one, to which the variable does not refer any more.
 type forwardSearch struct {
 	*search
-	heads map[*node]bool // the last nodes of ways that end
+	heads map[*node]bool    // the last nodes of ways that end
+	maps  []process.Mapping // of now: the heap has grown since the index was made
 }
 
 // findHeads looks for the variables that lead to the ends of the ways from samples without a root.
@@ -38,7 +42,8 @@ func (s *search) findHeads(samples [][]*node) {
 			f.heads[w.node] = true
 		}
 	}
-	if len(f.heads) == 0 {
+	var err error
+	if f.maps, err = s.heap.process.Maps(); err != nil || len(f.heads) == 0 {
 		return
 	}
 
@@ -46,11 +51,13 @@ func (s *search) findHeads(samples [][]*node) {
 		frame := &s.heap.roots.frames[i]
 		for k := range frame.Names[:min(len(frame.Names), maxSlots)] {
 			at := frame.Locals + uint64(k)*wordSize
-			s.heap.pages.forget()
-			value, ok := s.heap.pages.word(at)
 			root := s.heap.roots.frameRoot(at)
-			if ok && root != nil && root.Name != "" {
-				f.follow(value, root)
+			for range forwardTries {
+				s.heap.pages.forget()
+				value, ok := s.heap.pages.word(at)
+				if ok && root != nil && root.Name != "" {
+					f.follow(value, root)
+				}
 			}
 		}
 	}
@@ -129,11 +136,29 @@ func (f *forwardSearch) each(n *node, in edge, visit func(at, word uint64)) {
 // targetOf returns the block that a word leads to.
 func (f *forwardSearch) targetOf(word uint64) *node {
 	address := word &^ (wordSize - 1) // a tag may be in it
-	r, ok := f.heap.memory.regionAt(address)
+	r, ok := f.regionNow(address)
 	if !ok || r.kind != regionHeap && r.kind != regionAnonymous {
 		return nil
 	}
 	return f.nodes.holderNow(f.index, address, r)
+}
+
+// regionNow returns the region of an address, also in memory that has come since the index was made.
+func (f *forwardSearch) regionNow(address uint64) (region, bool) {
+	if r, ok := f.heap.memory.regionAt(address); ok {
+		return r, true
+	}
+	m, ok := process.FindMapping(f.maps, address)
+	if !ok || !m.Write || m.Shared || m.IsFile() {
+		return region{}, false
+	}
+	r := region{mem.Span{Start: m.Start, End: m.End}, regionAnonymous}
+	for _, s := range f.heap.heaps.Spans {
+		if s.Start >= m.Start && s.Start < m.End {
+			r.kind = regionHeap
+		}
+	}
+	return r, true
 }
 
 // reach notes the way from a variable to a head. Before the head comes a block like it: the chain goes on
@@ -143,13 +168,19 @@ func (f *forwardSearch) reach(head *node, parents map[uint64]edge, root *keeper.
 	isAlike := false
 	for e := parents[head.block.Start]; e.from != nil; e = parents[e.from.block.Start] {
 		chain.edges = append(chain.edges, e)
-		o := e.from
-		isAlike = isAlike || len(chain.edges) <= alikeHops && o.typ == head.typ &&
-			o.block.Len() == head.block.Len() && (head.typ != nil || o.first == head.first)
+		isAlike = isAlike || len(chain.edges) <= alikeHops && f.areAlike(e.from, head)
 	}
 	if isAlike {
 		f.chains[head] = chain
 	}
+}
+
+// areAlike reports whether two nodes have one type: of Python, or by their vtable.
+func (f *forwardSearch) areAlike(a, b *node) bool {
+	if a.typ != b.typ || a.block.Len() != b.block.Len() {
+		return false
+	}
+	return a.typ != nil || a.first == b.first || !f.nodes.hasVtable(a) && !f.nodes.hasVtable(b)
 }
 
 // A headChain leads from a variable to the head of a chain that the variable had before.

@@ -134,25 +134,24 @@ func (nodes *nodeTable) hasVtable(n *node) bool {
 	return ok && m.IsFile()
 }
 
-// holderNow is holder by a header that lies before an address now.
+// holderNow returns the node of the block that a pointer of a live object leads to. A chunk may have come
+// since the index was made, or have left a cache.
 func (nodes *nodeTable) holderNow(x *index, at uint64, r region) *node {
-	if n := nodes.holder(x, at, r); n != nil {
+	if n := nodes.holder(x, at, r); n != nil || r.kind != regionHeap {
 		return n
 	}
-	if r.kind != regionHeap {
-		return nil
+	for _, head := range []uint64{glibc.HeaderSize, 2 * glibc.HeaderSize} { // behind counts of references
+		c, isPrevInUse, ok := nodes.readChunk(at-head, r)
+		if !ok || !isPrevInUse {
+			continue
+		}
+		b := block{c.User(), blockChunk}
+		if n := nodes.byBlock[b.Start]; n != nil && n.block == b {
+			return n
+		}
+		return nodes.newNode(b, nodes.heap.pages.contentOf(b))
 	}
-	b, ok := nodes.chunkFrom(at-glibc.HeaderSize, r)
-	if !ok {
-		b, ok = nodes.chunkFrom(at-2*glibc.HeaderSize, r) // behind the counts of a shared pointer
-	}
-	if !ok {
-		return nil
-	}
-	if n := nodes.byBlock[b.Start]; n != nil {
-		return n
-	}
-	return nodes.newNode(b, nodes.heap.pages.contentOf(b))
+	return nil
 }
 
 // newNode returns the node of a block; nil: the block is not in use.
@@ -252,16 +251,21 @@ func (nodes *nodeTable) isFree(start uint64, r region) bool {
 // parseChunk returns the chunk that begins at an address, and whether it is in use; ok is false if
 // the headers do not fit.
 func (nodes *nodeTable) parseChunk(start uint64, r region) (c glibc.Chunk, isInUse, ok bool) {
-	h := nodes.heap
-	header, ok := h.pages.peek(start, glibc.HeaderSize)
+	c, isInUse, ok = nodes.readChunk(start, r)
+	return c, isInUse && !nodes.heap.heaps.Cached[start], ok
+}
+
+// readChunk is parseChunk by the headers alone: a chunk in a cache looks like one in use.
+func (nodes *nodeTable) readChunk(start uint64, r region) (c glibc.Chunk, isInUse, ok bool) {
+	header, ok := nodes.heap.pages.peek(start, glibc.HeaderSize)
 	if !ok {
 		return c, false, false
 	}
 	c, ok = glibc.ParseChunk(header, start, r.End)
-	if !ok || c.End() == r.End || h.heaps.Cached[start] {
+	if !ok || c.End() == r.End {
 		return c, false, ok
 	}
-	next, ok := h.pages.peek(c.End(), glibc.HeaderSize)
+	next, ok := nodes.heap.pages.peek(c.End(), glibc.HeaderSize)
 	return c, ok && glibc.IsPrevInUse(next), ok
 }
 

@@ -172,11 +172,13 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in isl
 		}
 
 		if head := f.lists.heads[w.node]; head != nil {
-			queue.push(&way{
+			last := &way{
 				node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1,
 				container: w.container,
-			})
-			shore.isWhole = false // the references to the nodes between have not been read
+			}
+			queue.push(last)
+			in.ends = append(in.ends, last) // where the variable leads to a newer one
+			shore.isWhole = false           // the references to the nodes between have not been read
 			continue
 		}
 		before := len(queue.seen)

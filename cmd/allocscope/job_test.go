@@ -391,7 +391,9 @@ func testWrapper(t *testing.T) {
 	t.Cleanup(wrapper.Hangup)
 	ready(wrapper)
 
-	v := judgeUntilEnd(t, fastTrace(t, wrapper.PID(), jobSpeed, longTrace))
+	options := fastTrace(t, wrapper.PID(), jobSpeed, longTrace)
+	options.UntilSettled = flagvalue.Duration(4 * longTrace) // a busy machine may stop the job for a while
+	v := judgeUntilEnd(t, options)
 	v.mustBe(t, verdict.ClassLeak)
 	mustSuspect(t, v.Suspects, "job.py")
 	if v.Asked != wrapper.PID() || !strings.Contains(v.Process.Command, "job.py") {

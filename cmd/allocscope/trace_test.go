@@ -83,6 +83,10 @@ func tryTraceLeak(t *testing.T) *leakTrace {
 	h.rssAfter = rssOf(t, h.target.PID())
 	h.interrupt()
 
+	warmup := readProfile(t, h.folder, folder.WarmupFile)
+	if flat(warmup, "leak_here").allocObjects < leakedBefore { // its file comes after it is taken
+		return nil
+	}
 	return h
 }
 

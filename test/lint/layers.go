@@ -48,6 +48,7 @@ var layers = [][]string{
 	{
 		"tracer/cpython", "tracer/gpu/nvml", "tracer/numpy", "tracer/overhead/calibrate/child",
 		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
+		"tracer/uprobe",
 	},
 	{"tracer/process"},
 	{"tracer/torch"},

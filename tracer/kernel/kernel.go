@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/uprobe"
 )
 
 // Defaults and limits of a user's settings.
@@ -132,7 +133,7 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	switch mode {
 	case probe.Session:
 		first = bpf.ProgHeapSession
-		specs.HeapSession.AttachType = probe.AttachTraceUprobeSession
+		specs.HeapSession.AttachType = uprobe.AttachTraceUprobeSession
 		attachMulti(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry)
 		attachMulti(producers...)
 		delete(spec.Programs, bpf.ProgHeapOnReturn)

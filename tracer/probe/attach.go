@@ -3,39 +3,27 @@ package probe
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/uprobe"
 )
 
 // A Mode is the kernel's way of attaching probes to functions.
-type Mode int
+type Mode = uprobe.Mode
 
 // The modes, the best last. Automatic chooses the best that the kernel has.
 const (
-	Automatic Mode = iota
-	Single         // a perf event for each probe
-	Multi          // a uprobe_multi link for the entries of a file and one for the returns, since 6.6
-	Session        // one uprobe session link for both; the entry can skip the return; since 6.13
+	Automatic = uprobe.Automatic
+	Single    = uprobe.Single
+	Multi     = uprobe.Multi
+	Session   = uprobe.Session
 )
-
-// String returns the mode's name for people.
-func (m Mode) String() string {
-	return [...]string{"automatic", "single uprobes", "uprobe_multi", "uprobe session"}[m]
-}
-
-// AttachTraceUprobeSession is BPF_TRACE_UPROBE_SESSION of enum bpf_attach_type, <linux/bpf.h>.
-// cilium/ebpf has no name for it yet.
-const AttachTraceUprobeSession ebpf.AttachType = 57
 
 // Programs returns a BPF program by its name, one of bpf.Prog*.
 type Programs func(name string) (*ebpf.Program, error)
@@ -197,85 +185,36 @@ func closeAll(links []link.Link) error {
 	return errors.Join(errs...)
 }
 
-// attachEntries attaches a program to the entries of the functions of a file. With an error it
-// returns the links that it has made.
+// attachEntries attaches a program to the entries of the functions of a file, all or none.
 func attachEntries(
 	mode Mode, file FileSites, programs Programs, name string, pid int,
 ) ([]link.Link, error) {
-	return attachUprobes(mode, file, programs, name, pid, "uprobe")
+	return attachUprobes(mode, file, programs, name, pid, uprobe.Entry)
 }
 
 // attachReturns attaches a program to their returns, like attachEntries.
 func attachReturns(
 	mode Mode, file FileSites, programs Programs, name string, pid int,
 ) ([]link.Link, error) {
-	return attachUprobes(mode, file, programs, name, pid, "uretprobe")
+	return attachUprobes(mode, file, programs, name, pid, uprobe.Return)
 }
 
 func attachUprobes(
-	mode Mode, file FileSites, programs Programs, name string, pid int, kind string,
+	mode Mode, file FileSites, programs Programs, name string, pid int, kind uprobe.Kind,
 ) ([]link.Link, error) {
-	var points []point
-	for _, s := range file.Sites {
-		points = append(points, point{name: s.Function.Name, offset: s.Offset, cookie: s.cookie()})
-	}
-	return attachPoints(mode, file.Path, points, programs, name, pid, kind)
-}
-
-// A point is an instruction of a file that is probed.
-type point struct {
-	name           string
-	offset, cookie uint64
-	semaphore      uint64 // offset in the file of the counter that the kernel raises; 0: none
-}
-
-// attachPoints attaches a program to points of a file, in a process or, with PID 0, in all. With an
-// error it returns the links that it has made.
-func attachPoints(
-	mode Mode, held hostile.HeldPath, points []point, programs Programs, name string, pid int, kind string,
-) ([]link.Link, error) {
-	if len(points) == 0 {
+	if len(file.Sites) == 0 {
 		return nil, nil
 	}
 	program, err := programs(name)
 	if err != nil {
 		return nil, err
 	}
-	executable, err := link.OpenExecutable(held.String())
-	if err != nil {
-		return nil, err
+	order := uprobe.Order{Mode: mode, Kind: kind, PID: pid}
+	for _, s := range file.Sites {
+		order.Points = append(order.Points,
+			uprobe.Point{Name: s.Function.Name, Offset: s.Offset, Cookie: s.cookie()})
 	}
-	attachOne, attachMany := executable.Uprobe, executable.UprobeMulti
-	if kind == "uretprobe" {
-		attachOne, attachMany = executable.Uretprobe, executable.UretprobeMulti
-	}
-
-	if mode != Single {
-		options := &link.UprobeMultiOptions{PID: uint32(pid)}
-		for _, p := range points {
-			options.Addresses = append(options.Addresses, p.offset)
-			options.Cookies = append(options.Cookies, p.cookie)
-			options.RefCtrOffsets = append(options.RefCtrOffsets, p.semaphore)
-		}
-		l, err := attachMany(nil, program, options)
-		if err != nil {
-			return nil, fmt.Errorf("create %s_multi link: %w", kind, err)
-		}
-		return []link.Link{l}, nil
-	}
-
-	var links []link.Link
-	for _, p := range points {
-		options := &link.UprobeOptions{
-			Address: p.offset, PID: pid, Cookie: p.cookie, RefCtrOffset: p.semaphore,
-		}
-		l, err := attachOne("", program, options)
-		if err != nil {
-			return links, fmt.Errorf("create %s of %s: %w", kind, p.name, err)
-		}
-		links = append(links, l)
-	}
-	return links, nil
+	return uprobe.Attach(order, file.Path, program)
 }
 
 // only returns the file with those sites whose function is wanted.
@@ -283,14 +222,6 @@ func (f FileSites) only(isWanted func(Function) bool) FileSites {
 	f.Sites = slices.Clone(f.Sites)
 	f.Sites = slices.DeleteFunc(f.Sites, func(s Site) bool { return !isWanted(s.Function) })
 	return f
-}
-
-func (f FileSites) offsetsAndCookies() (offsets, cookies []uint64) {
-	for _, s := range f.Sites {
-		offsets = append(offsets, s.Offset)
-		cookies = append(cookies, s.cookie())
-	}
-	return offsets, cookies
 }
 
 // attachSession attaches one session for all functions whose returns can be probed. Functions that
@@ -304,55 +235,10 @@ func attachSession(file FileSites, programs Programs, pid int) ([]link.Link, err
 	inSession := file.only(isInSession)
 	others := file.only(func(f Function) bool { return !isInSession(f) })
 
-	var links []link.Link
-	if len(inSession.Sites) > 0 {
-		l, err := createSession(inSession, programs, pid)
-		if err != nil {
-			return nil, err
-		}
-		links = append(links, l)
+	links, err := attachUprobes(Session, inSession, programs, bpf.ProgHeapSession, pid, uprobe.Both)
+	if err != nil {
+		return nil, err
 	}
 	entries, err := attachEntries(Multi, others, programs, bpf.ProgHeapOnEntry, pid)
 	return append(links, entries...), err
 }
-
-// createSession makes the system call bpf(2) itself: cilium/ebpf 0.22 can parse such a link, but
-// not create it.
-func createSession(file FileSites, programs Programs, pid int) (link.Link, error) {
-	program, err := programs(bpf.ProgHeapSession)
-	if err != nil {
-		return nil, err
-	}
-	path, err := unix.BytePtrFromString(file.Path.String())
-	if err != nil {
-		return nil, err
-	}
-	offsets, cookies := file.offsetsAndCookies()
-
-	var pins runtime.Pinner
-	defer pins.Unpin()
-	pins.Pin(path)
-	pins.Pin(&offsets[0])
-	pins.Pin(&cookies[0])
-
-	attribute := struct { // union bpf_attr, link_create with uprobe_multi, <linux/bpf.h>
-		program, target, attachType, flags uint32
-		path, offsets, references, cookies uint64
-		count, multiFlags, pid, padding    uint32
-	}{
-		program: uint32(program.FD()), attachType: uint32(AttachTraceUprobeSession),
-		path: address(path), offsets: address(&offsets[0]), cookies: address(&cookies[0]),
-		count: uint32(len(offsets)), pid: uint32(pid),
-	}
-	const linkCreate = 28 // BPF_LINK_CREATE
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, linkCreate,
-		uintptr(unsafe.Pointer(&attribute)), unsafe.Sizeof(attribute))
-	runtime.KeepAlive(program)
-	if errno != 0 {
-		return nil, fmt.Errorf("create uprobe session link: %w", errno)
-	}
-	return link.NewFromFD(int(fd))
-}
-
-// address returns the address of pinned memory, for the kernel.
-func address[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }

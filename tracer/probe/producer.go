@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
+	"github.com/allocscope/allocscope/tracer/uprobe"
 )
 
 // The probes of a producer, which OpenTelemetry defines: alloc(pointer, size, weighted_bytes) and
@@ -184,17 +185,23 @@ func AttachAllocs(
 }
 
 func (p Producer) attach(
-	mode Mode, probes []producerPoint, programs Programs, program string, cookie CookieFunc, pid int,
+	mode Mode, probes []producerPoint, programs Programs, name string, cookie CookieFunc, pid int,
 ) ([]link.Link, error) {
-	var points []point
+	program, err := programs(name)
+	if err != nil {
+		return nil, err
+	}
+	order := uprobe.Order{Mode: mode, Kind: uprobe.Entry, PID: pid}
 	for _, found := range probes {
 		c, err := cookie(found.arguments)
 		if err != nil {
 			return nil, err
 		}
-		points = append(points, point{found.Name, found.Offset, c, found.Semaphore})
+		order.Points = append(order.Points, uprobe.Point{
+			Name: found.Name, Offset: found.Offset, Cookie: c, Semaphore: found.Semaphore,
+		})
 	}
-	return attachPoints(mode, p.Path, points, programs, program, pid, "uprobe")
+	return uprobe.Attach(order, p.Path, program)
 }
 
 // AttachEach attaches a program to each of these probes of a producer's file in all processes that
@@ -202,11 +209,17 @@ func (p Producer) attach(
 func AttachEach(
 	mode Mode, producer Producer, probes []symbol.Probe, programs Programs, program string,
 ) ([]link.Link, error) {
+	attached, err := programs(program)
+	if err != nil {
+		return nil, err
+	}
 	var steps []func() ([]link.Link, error)
 	for _, p := range probes {
-		points := []point{{name: p.Name, offset: p.Offset, semaphore: p.Semaphore}}
+		order := uprobe.Order{Mode: mode, Kind: uprobe.Entry, Points: []uprobe.Point{
+			{Name: p.Name, Offset: p.Offset, Semaphore: p.Semaphore},
+		}}
 		steps = append(steps, func() ([]link.Link, error) {
-			return attachPoints(mode, producer.Path, points, programs, program, 0, "uprobe")
+			return uprobe.Attach(order, producer.Path, attached)
 		})
 	}
 	return attachAll(producer.Mapping.Path, steps...)

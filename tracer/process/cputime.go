@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/uprobe"
 )
 
 // CPUTime is the user and system time of the process since it began, summed over all its threads,
@@ -22,7 +23,7 @@ func (p *Process) CPUTime() (time.Duration, error) {
 
 // OwnCPUTime is the CPU time of allocscope's own processes.
 func OwnCPUTime() time.Duration {
-	return readClock(unix.CLOCK_PROCESS_CPUTIME_ID) + hostile.CPUTime()
+	return readClock(unix.CLOCK_PROCESS_CPUTIME_ID) + hostile.CPUTime() + uprobe.CPUTime()
 }
 
 // MeasureCPUTime runs work on one thread and returns the CPU time it took there, in the kernel too,

@@ -96,7 +96,7 @@ func printable(p keeper.Path) keeper.Path {
 	root := &p.Root
 	root.Module, root.File = units.Name(root.Module), units.Name(root.File)
 	root.Owner = units.Name(root.Owner)
-	if root.Kind == keeper.RootStatic {
+	if root.Kind == keeper.RootStatic || root.Kind == keeper.RootCycle {
 		root.Name = units.Name(root.Name)
 	} else {
 		root.Name = key(root.Name)

@@ -1,4 +1,4 @@
-"""The gradient of a parameter keeps the graph that made it, and this the parameter: a cycle of C++ objects."""
+"""The gradient of a parameter keeps its graph, and this the parameter: a cycle of C++ objects."""
 # KEPT BY: a cycle of C++ objects
 # NEEDS: torch
 # UNSEEN BY GC

@@ -1,4 +1,4 @@
-"""A penalty on the gradient of an input keeps the graph in the input's gradient: a cycle of C++ objects."""
+"""A penalty on the gradient of an input: the input's gradient keeps its graph, and this the input."""
 # KEPT BY: a cycle of C++ objects
 # NEEDS: torch
 # UNSEEN BY GC

@@ -370,8 +370,8 @@ func (x *index) referers(address uint64) (words []uint64, areAll bool) {
 	return words, true
 }
 
-// chunkStart returns the last chunk of malloc that begins before a word; 0: there is none. The first word
-// of a chunk belongs to the chunk before it, which may have a pointer there.
+// chunkStart returns the last chunk of malloc that begins before a word; 0: there is none. The
+// first word of a chunk belongs to the chunk before it, which may have a pointer there.
 func (x *index) chunkStart(address uint64) uint64 {
 	at := x.wordOf(address-wordSize) / 2
 	for word := at / 64; ; word-- {

@@ -114,7 +114,8 @@ print("moved", flush=True)
 input()
 `
 
-// headScript has a list whose head is replaced at a line of input: by nodes that lead to it, or by another list.
+// headScript has a list whose head is replaced at a line of input: by nodes that lead to it, or by
+// another list.
 const headScript = `
 import ctypes
 class Node:
@@ -139,7 +140,8 @@ def main():
 main()
 `
 
-// A variable that has a newer head of a list keeps the list, and no variable keeps it that has another one.
+// A variable that has a newer head of a list keeps the list, and no variable keeps it that has
+// another one.
 func TestMovedHead(t *testing.T) {
 	for order, want := range map[string]string{"grow": "head", "other": ""} {
 		t.Run(order, func(t *testing.T) {

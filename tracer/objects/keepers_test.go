@@ -181,7 +181,8 @@ func mustNotBeLost(t *testing.T, one program, heap *objects.Heap, addresses []ui
 	if err != nil {
 		t.Error(err)
 	}
-	isLost := (len(one.keptBy) == 0 || one.isTrue(cycleRoot)) && !strings.HasPrefix(one.name(), "garbage_")
+	isLost := (len(one.keptBy) == 0 || one.isTrue(cycleRoot)) &&
+		!strings.HasPrefix(one.name(), "garbage_")
 	isProven := sweep.Premise == keeper.PremiseHolds // a pass may be too slow on a busy machine
 	if !isLost && isProven && len(sweep.Lost) > 0 {
 		t.Errorf("%d of %d are called lost", len(sweep.Lost), sweep.Samples)

@@ -126,16 +126,16 @@ func (nodes *nodeTable) holder(x *index, at uint64, r region) *node {
 	return n
 }
 
-// hasVtable reports whether memory without an object begins with a pointer into a file: it is an object of
-// C++, all of which is in use. Other memory may have been asked for without its last word, which then has
-// a value of before.
+// hasVtable reports whether memory without an object begins with a pointer into a file: it is an
+// object of C++, all of which is in use. Other memory may have been asked for without its last
+// word, which then has a value of before.
 func (nodes *nodeTable) hasVtable(n *node) bool {
 	m, ok := process.FindMapping(nodes.heap.memory.maps, n.first)
 	return ok && m.IsFile()
 }
 
-// holderNow returns the node of the block that a pointer of a live object leads to. A chunk may have come
-// since the index was made, or have left a cache.
+// holderNow returns the node of the block that a pointer of a live object leads to. A chunk may
+// have come since the index was made, or have left a cache.
 func (nodes *nodeTable) holderNow(x *index, at uint64, r region) *node {
 	if n := nodes.holder(x, at, r); n != nil || r.kind != regionHeap {
 		return n

@@ -287,8 +287,8 @@ func (s *search) climb(samples [][]*node) error {
 	return nil
 }
 
-// above returns the memory of C that refers to memory of C of a level: a graph of C++ objects is deep, and
-// no reference in it has to be read to know which of them count.
+// above returns the memory of C that refers to memory of C of a level: a graph of C++ objects is
+// deep, and no reference in it has to be read to know which of them count.
 func (s *search) above(level []*node) (next []*node) {
 	if s.index.only != nil {
 		return nil

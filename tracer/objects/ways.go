@@ -136,8 +136,8 @@ type island struct {
 	// tracked leads to an object that the garbage collector tracks, where all that refers to the
 	// sample is known: then the sample is garbage if that still holds.
 	tracked *way
-	// cycle leads from the sample to memory of C++ around a tensor that the sample keeps itself, where
-	// nothing else was found; an empty one: there is none.
+	// cycle leads from the sample to memory of C++ around a tensor that the sample keeps itself,
+	// where nothing else was found; an empty one: there is none.
 	cycle rootPath
 	// ends are the ways that lead to memory to which nothing refers any more.
 	ends []*way

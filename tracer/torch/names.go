@@ -65,8 +65,8 @@ func HasStorageImpl(m process.Mapping) bool {
 	return strings.HasPrefix(name, LibTorchPython) || strings.HasPrefix(name, LibC10+".so")
 }
 
-// IsStorageData reports whether a StorageImpl may have the pointer to its data, or to the owner of the
-// data, at an offset: the first two fields of data_ptr_.
+// IsStorageData reports whether a StorageImpl may have the pointer to its data, or to the owner of
+// the data, at an offset: the first two fields of data_ptr_.
 func IsStorageData(offset uint64) bool {
 	return slices.ContainsFunc(layouts, func(l layout) bool {
 		return offset >= l.data && offset < l.data+2*8

@@ -40,7 +40,7 @@ NODE_PACKAGES     := nodejs npm
 LINT_PACKAGES     := clang-format-14
 TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps \
 	python3 python3-pil python3-torch chromium debootstrap debian-archive-keyring graphviz tmux \
-	wget libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools libpython3-dev
+	wget libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools libpython3-dev xz-utils
 IMAGE_PACKAGES    := chromium python3 python3-pil
 PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace

@@ -19,6 +19,7 @@ require (
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
+	github.com/ulikunitz/xz v0.5.17
 	go.opentelemetry.io/ebpf-profiler v0.0.202633
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/arch v0.32.0

@@ -15,5 +15,6 @@
 #include "source/producer.bpf.h"
 #include "source/registers.bpf.h"
 #include "source/step.bpf.h"
+#include "source/wait.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

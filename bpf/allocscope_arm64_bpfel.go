@@ -580,6 +580,7 @@ const (
 	MapGpuTotals        = "gpu_totals"
 	MapGpuUsers         = "gpu_users"
 	MapLive             = "live"
+	MapLockWaits        = "lock_waits"
 	MapMappingPairs     = "mapping_pairs"
 	MapMappings         = "mappings"
 	MapNoPrograms       = "no_programs"
@@ -617,6 +618,8 @@ const (
 	ProgOnFork          = "on_fork"
 	ProgOnOomVictim     = "on_oom_victim"
 	ProgOnStep          = "on_step"
+	ProgOnWait          = "on_wait"
+	ProgOnWaitEnd       = "on_wait_end"
 	ProgProducerAlloc   = "producer_alloc"
 	ProgProducerFree    = "producer_free"
 	ProgReadRegisters   = "read_registers"
@@ -632,8 +635,10 @@ const (
 	VarEpoch            = "epoch"
 	VarInterval         = "interval"
 	VarLastWakeup       = "last_wakeup"
+	VarLongestWait      = "longest_wait"
 	VarMappingCuts      = "mapping_cuts"
 	VarNever            = "never"
+	VarOwnLeader        = "own_leader"
 	VarPageSize         = "page_size"
 	VarPidnsDevice      = "pidns_device"
 	VarPidnsInode       = "pidns_inode"
@@ -705,6 +710,8 @@ type ProgramSpecs struct {
 	OnFork        *ebpf.ProgramSpec `ebpf:"on_fork"`
 	OnOomVictim   *ebpf.ProgramSpec `ebpf:"on_oom_victim"`
 	OnStep        *ebpf.ProgramSpec `ebpf:"on_step"`
+	OnWait        *ebpf.ProgramSpec `ebpf:"on_wait"`
+	OnWaitEnd     *ebpf.ProgramSpec `ebpf:"on_wait_end"`
 	ProducerAlloc *ebpf.ProgramSpec `ebpf:"producer_alloc"`
 	ProducerFree  *ebpf.ProgramSpec `ebpf:"producer_free"`
 	ReadRegisters *ebpf.ProgramSpec `ebpf:"read_registers"`
@@ -728,6 +735,7 @@ type MapSpecs struct {
 	GpuTotals        *ebpf.MapSpec `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.MapSpec `ebpf:"gpu_users"`
 	Live             *ebpf.MapSpec `ebpf:"live"`
+	LockWaits        *ebpf.MapSpec `ebpf:"lock_waits"`
 	MappingPairs     *ebpf.MapSpec `ebpf:"mapping_pairs"`
 	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
 	NoPrograms       *ebpf.MapSpec `ebpf:"no_programs"`
@@ -767,8 +775,10 @@ type VariableSpecs struct {
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
 	LastWakeup     *ebpf.VariableSpec `ebpf:"last_wakeup"`
+	LongestWait    *ebpf.VariableSpec `ebpf:"longest_wait"`
 	MappingCuts    *ebpf.VariableSpec `ebpf:"mapping_cuts"`
 	Never          *ebpf.VariableSpec `ebpf:"never"`
+	OwnLeader      *ebpf.VariableSpec `ebpf:"own_leader"`
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
@@ -816,6 +826,7 @@ type Maps struct {
 	GpuTotals        *ebpf.Map `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.Map `ebpf:"gpu_users"`
 	Live             *ebpf.Map `ebpf:"live"`
+	LockWaits        *ebpf.Map `ebpf:"lock_waits"`
 	MappingPairs     *ebpf.Map `ebpf:"mapping_pairs"`
 	Mappings         *ebpf.Map `ebpf:"mappings"`
 	NoPrograms       *ebpf.Map `ebpf:"no_programs"`
@@ -855,6 +866,7 @@ func (m *Maps) Close() error {
 		m.GpuTotals,
 		m.GpuUsers,
 		m.Live,
+		m.LockWaits,
 		m.MappingPairs,
 		m.Mappings,
 		m.NoPrograms,
@@ -895,8 +907,10 @@ type Variables struct {
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
 	LastWakeup     *ebpf.Variable `ebpf:"last_wakeup"`
+	LongestWait    *ebpf.Variable `ebpf:"longest_wait"`
 	MappingCuts    *ebpf.Variable `ebpf:"mapping_cuts"`
 	Never          *ebpf.Variable `ebpf:"never"`
+	OwnLeader      *ebpf.Variable `ebpf:"own_leader"`
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
@@ -930,6 +944,8 @@ type Programs struct {
 	OnFork        *ebpf.Program `ebpf:"on_fork"`
 	OnOomVictim   *ebpf.Program `ebpf:"on_oom_victim"`
 	OnStep        *ebpf.Program `ebpf:"on_step"`
+	OnWait        *ebpf.Program `ebpf:"on_wait"`
+	OnWaitEnd     *ebpf.Program `ebpf:"on_wait_end"`
 	ProducerAlloc *ebpf.Program `ebpf:"producer_alloc"`
 	ProducerFree  *ebpf.Program `ebpf:"producer_free"`
 	ReadRegisters *ebpf.Program `ebpf:"read_registers"`
@@ -953,6 +969,8 @@ func (p *Programs) Close() error {
 		p.OnFork,
 		p.OnOomVictim,
 		p.OnStep,
+		p.OnWait,
+		p.OnWaitEnd,
 		p.ProducerAlloc,
 		p.ProducerFree,
 		p.ReadRegisters,

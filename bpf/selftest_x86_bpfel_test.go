@@ -70,6 +70,7 @@ const (
 	selftestVarEpoch                   = "epoch"
 	selftestVarInterval                = "interval"
 	selftestVarLastWakeup              = "last_wakeup"
+	selftestVarLongestWait             = "longest_wait"
 	selftestVarNever                   = "never"
 	selftestVarPageSize                = "page_size"
 	selftestVarPidnsDevice             = "pidns_device"
@@ -182,6 +183,7 @@ type selftestVariableSpecs struct {
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
 	LastWakeup     *ebpf.VariableSpec `ebpf:"last_wakeup"`
+	LongestWait    *ebpf.VariableSpec `ebpf:"longest_wait"`
 	Never          *ebpf.VariableSpec `ebpf:"never"`
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
@@ -284,6 +286,7 @@ type selftestVariables struct {
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
 	LastWakeup     *ebpf.Variable `ebpf:"last_wakeup"`
+	LongestWait    *ebpf.Variable `ebpf:"longest_wait"`
 	Never          *ebpf.Variable `ebpf:"never"`
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`

@@ -117,12 +117,12 @@ func RuntimeOf(file string) Runtime {
 
 // wrapperName matches functions that do little but allocate, by the last part of their names:
 // zmalloc_usable, Perl_safesysmalloc, _PyObject_Malloc, g_strdup. The constructors of strings and
-// buffers are some: _sdsnewlen. Go's runtime has its own.
+// buffers are some: _sdsnewlen. Go's runtime has its own, which cgo calls by functions of C.
 var wrapperName = regexp.MustCompile(`(?i)(alloc|allocate|memalign|strn?dup|memdup|get_?mem|` +
 	`mem_?(get|new)|(arena|pool)_?(get|push|take)|(sds|str|string|buf|buffer|bytes)_?(try)?new(_?(len|size|from))*)` +
-	`(_?(gc|n|0|1|2|ex|nn|raw|usable|internal|default|array|aligned?|zero(ed)?|huge|large|small|` +
+	`(_?(gc|n|0|1|2|x|ex|nn|raw|usable|internal|default|array|aligned?|zero(ed)?|huge|large|small|` +
 	`impl|slow|fast|hook|nothrow|extended|string|bytes|chunk|from_?new_?block))*_*$|` +
-	`^(runtime|internal/runtime/\w+)\.`)
+	`^((runtime|internal/runtime/\w+)\.|x_cgo_)`)
 
 // typeParameters of a name, and the mark of a namespace without one.
 var typeParameters = regexp.MustCompile(`<[^<>]*>|\(anonymous namespace\)::`)

@@ -127,7 +127,7 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 }
 
 func (d *days) SpikeSnapshot() (*growth.Snapshot, error) { return d.Snapshot() }
-func (d *days) SetSpike(bool)                            {}
+func (d *days) SetMoment(tracer.Moment)                  {}
 
 func (d *days) TracedPIDs() []int { return nil }
 
@@ -146,11 +146,12 @@ func (d *days) Allocators() []tracer.Allocator { return nil }
 func (d *days) Surroundings() (none growth.Surroundings) { return none }
 func (d *days) Sources() []source.Status                 { return []source.Status{{Name: "heap", Attached: true}} }
 
-func (d *days) Overhead() overhead.Overhead { return overhead.Overhead{Elapsed: d.Elapsed()} }
-func (d *days) IsStopped(int) bool          { return false }
-func (d *days) IsOutOfMemory(int) bool      { return false }
-func (d *days) Done() <-chan struct{}       { return nil }
-func (d *days) Err() error                  { return nil }
+func (d *days) Overhead() overhead.Overhead                      { return overhead.Overhead{Elapsed: d.Elapsed()} }
+func (d *days) IsStopped(int) bool                               { return false }
+func (d *days) FindDebugPackage(int, string) growth.DebugPackage { return growth.DebugPackage{} }
+func (d *days) IsOutOfMemory(int) bool                           { return false }
+func (d *days) Done() <-chan struct{}                            { return nil }
+func (d *days) Err() error                                       { return nil }
 func (d *days) Counters() (growth.Events, growth.Losses, error) {
 	return growth.Events{}, nil, nil
 }

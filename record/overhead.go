@@ -55,6 +55,10 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 		slowdown, inProbes := o.Slowdown(), summary.Seconds(o.InProbes)
 		out.Slowdown, out.InProbesS = &slowdown, &inProbes
 		out.OwnLimitS = summary.Seconds(o.OwnLimit())
+		if o.SeesWaits {
+			waited := summary.Seconds(o.Waited)
+			out.WaitedS = &waited
+		}
 	}
 
 	for _, c := range o.Changes {

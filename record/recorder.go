@@ -34,7 +34,7 @@ type Session interface {
 	Sample() growth.TreeSample
 	Snapshot(born ...time.Duration) (*growth.Snapshot, error)
 	SpikeSnapshot() (*growth.Snapshot, error)
-	SetSpike(on bool)
+	SetMoment(m tracer.Moment)
 	// These may be called while others are.
 	TracedPIDs() []int
 	Census(context.Context, tracer.CensusOptions) (*objects.Census, error)
@@ -47,6 +47,7 @@ type Session interface {
 	Overhead() overhead.Overhead
 	IsStopped(pid int) bool
 	IsOutOfMemory(pid int) bool
+	FindDebugPackage(pid int, file string) growth.DebugPackage
 	Allocators() []tracer.Allocator
 	Done() <-chan struct{}
 	Err() error
@@ -310,7 +311,7 @@ func (r *Recorder) sample(isLast bool) {
 	r.earlier.addSteps(tree)
 
 	row := r.history.Add(tree)
-	r.spikes.addSample(&r.history, r.session)
+	r.session.SetMoment(tracer.Moment{InSpike: r.spikes.addSample(&r.history), AtEnd: isLast})
 	r.rows.last = func() error { return r.rows.write(row, tree) }
 	if isLast || r.history.KeepsLast() { // else the files would grow until they cannot be read back
 		r.rows.writeLast(r.files)

@@ -29,10 +29,9 @@ func newSpikeWatcher() spikeWatcher {
 	}
 }
 
-// addSample adds the last sample of each traced process, and reports to the session whether one is
-// in a spike.
-func (w *spikeWatcher) addSample(history *growth.History, to Session) {
-	now, inSpike := history.Rows[len(history.Rows)-1].Elapsed, false
+// addSample adds the last sample of each traced process, and returns whether one is in a spike.
+func (w *spikeWatcher) addSample(history *growth.History) (inSpike bool) {
+	now := history.Rows[len(history.Rows)-1].Elapsed
 	for _, p := range history.Processes {
 		if !p.Traced || p.Last != now || len(p.Timeline) == 0 {
 			continue
@@ -51,7 +50,7 @@ func (w *spikeWatcher) addSample(history *growth.History, to Session) {
 			delete(w.processes, p)
 		}
 	}
-	to.SetSpike(inSpike)
+	return inSpike
 }
 
 // has reports whether a snapshot that was taken now lies in a spike of any process.

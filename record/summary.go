@@ -85,7 +85,9 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 	s.SnapshotsInSpikes = main.InSpikes
 	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launched
 	s.Evidence = summary.EvidenceOf(result.Evidence)
-	s.AddLimits()
+	s.AddLimits(func(file string) growth.DebugPackage {
+		return r.session.FindDebugPackage(s.Process.PID, file)
+	})
 	return s, nil
 }
 

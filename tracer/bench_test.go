@@ -461,7 +461,7 @@ func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
 	must(b, err)
 	defer k.Close()
 	period := source.FaultPeriod(kernel.DefaultInterval)
-	costs, err := overhead.MeasureCosts(b.Context(), k, period, time.Minute,
+	costs, err := overhead.MeasureCosts(b.Context(), k, nil, period, time.Minute,
 		func(links []link.Link) { probe.Close(links) })
 	must(b, err)
 	return costs

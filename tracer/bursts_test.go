@@ -380,7 +380,7 @@ func testBurstsUnprobedTargetLeaves(t *testing.T) {
 	inBurst(t, target, s, "keep 1000 100")
 	mustEstimate(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
 	if source := heapOf(s, other.PID()); source.Attached ||
-		!strings.Contains(source.Reason, "bad file descriptor") {
+		!strings.Contains(source.Reason, "no such file or directory") {
 		t.Errorf("%+v", source)
 	}
 }

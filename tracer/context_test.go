@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -36,11 +35,9 @@ func (c *countedContext) Err() error {
 func TestOpen(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := startSteps(t)
-	if f, err := hostile.Open(nil, "/bin/true", 0, 0); err != nil { // starts the child that reads
-		t.Fatal(err)
-	} else {
-		f.Close()
-	}
+	s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID()}) // starts the child processes
+	must(t, err)
+	must(t, s.Close())
 	for name, limit := range map[string]float64{
 		"cancelled":                        0,
 		"cancelled with an overhead limit": 0.05,

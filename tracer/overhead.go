@@ -82,6 +82,7 @@ func (s *targetSet) countSteps() bool {
 func (s *Session) Overhead() overhead.Overhead {
 	if s.runner != nil {
 		o := s.runner.Overhead()
+		o.SeesWaits = s.system.SeesWaits()
 		o.Changes = slices.Clone(o.Changes)
 		for i := range o.Changes {
 			o.Changes[i].At += s.Opened()

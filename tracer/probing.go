@@ -93,7 +93,7 @@ func (s *Session) measureCosts(ctx context.Context) {
 		s.watcher.Go(func() { _ = probe.Close(links) })
 	}
 	s.costs, _ = overhead.MeasureCosts( // with an error, some are defaults
-		ctx, s.kernel, faultPeriod, calibrate.DefaultTimeout, detach)
+		ctx, s.kernel, s.Process, faultPeriod, calibrate.DefaultTimeout, detach)
 }
 
 // slowAttach is how long attaching may take for bursts to go on. All processes of the machine wait

@@ -26,7 +26,7 @@ type scanner struct {
 	budget  residency.Budget
 	others  residency.Others
 	faults  source.FaultThinner
-	inSpike bool // RSS is in a spike
+	moment  Moment
 
 	// The rest is of the snapshot that is being taken.
 	estimator *estimate.Estimator
@@ -34,6 +34,7 @@ type scanner struct {
 	files     residency.CountedFiles
 	resident  float64       // bytes that were scanned, of targets
 	scanTime  time.Duration // of targets
+	walkTime  time.Duration // of their heaps, which have a limit of their own
 	cpuTime   time.Duration // of all that is done for targets
 }
 
@@ -59,7 +60,7 @@ func (s *scanner) addTo(
 		known := residency.Samples{Objects: objects[pid], Faults: faults[pid], Pins: pins[pid]}
 		s.cpuTime += process.MeasureCPUTime(func() { s.addTarget(t, snapshot, held, m.Info, known) })
 	}
-	s.budget.Learn(s.resident, s.scanTime, s.cpuTime-s.scanTime)
+	s.budget.Learn(s.resident, s.scanTime, s.cpuTime-s.scanTime-s.walkTime)
 	return nil
 }
 
@@ -80,9 +81,10 @@ func (s *scanner) begin(members []*tree.Member) {
 	if len(others) > 0 {
 		targetsPart -= residency.OthersShare
 	}
-	s.share = s.budget.ShareFor(resident, now, targetsPart)
+	s.share = s.budget.ShareFor(resident, now, targetsPart, s.moment.AtEnd)
 	s.others.Begin(others, now)
-	s.files, s.resident, s.scanTime, s.cpuTime = make(residency.CountedFiles), 0, 0, 0
+	s.files, s.resident = make(residency.CountedFiles), 0
+	s.scanTime, s.walkTime, s.cpuTime = 0, 0, 0
 }
 
 // trackerOf returns the page tracker of a process; nil: there is none.
@@ -113,7 +115,7 @@ func (s *scanner) makeRoom() {
 func (s *scanner) scan(
 	tracker *residency.Tracker, maps []process.Mapping, intervals []addrspace.Interval,
 ) *residency.Scan {
-	tracker.InSpike = s.inSpike
+	tracker.InSpike = s.moment.InSpike
 	scan, err := tracker.Scan(maps, intervals, s.share, nil)
 	if err != nil {
 		return nil
@@ -158,7 +160,8 @@ func (s *scanner) addTarget(
 	}
 	rows.FromStart = t.fromStart
 	allocator := s.probing.allocatorOf(t, maps)
-	walk := t.pages.WalkHeaps(scan, allocator, snapshot.Elapsed)
+	walk, cost := t.pages.WalkHeaps(scan, allocator, snapshot.Elapsed, s.moment.AtEnd)
+	s.walkTime += cost
 	_, isKnown := claim.May(claim.LiveObjects, t.process.PID, snapshot.Losses)
 	rows.Older, rows.SizeClass = t.pages.Older(known.Objects, isKnown), allocator.Rounding()
 	if rows.HeapTraced {
@@ -166,7 +169,7 @@ func (s *scanner) addTarget(
 		known.Objects = slices.Concat(known.Objects,
 			s.estimator.AddMapped(held, mapped, t.stacks.Get))
 	}
-	if s.inSpike {
+	if s.moment.InSpike {
 		known.Extents = t.breaks.Extents()
 	}
 	rows.ParentInSnapshot = residency.HasParent(snapshot, t.pages)

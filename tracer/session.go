@@ -27,6 +27,7 @@ type Session struct {
 	Options      Options
 	clock        // since the start of the trace
 	objectReader // of the targets
+	packageFinder
 
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
 	askedInterval uint64
@@ -87,6 +88,7 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 		clock: clock{earlier: options.Started}, ended: make(chan struct{}),
 	}
 	s.targets.session, s.targets.debugFiles = s, symbol.NewDebugFiles()
+	s.packageFinder = packageFinder{&s.targets.targetSet, &s.reading}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 
 	if err := s.open(ctx); err != nil {

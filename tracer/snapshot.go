@@ -40,9 +40,14 @@ func (s *Session) SpikeSnapshot() (*growth.Snapshot, error) {
 	return snapshot, err
 }
 
-// SetSpike sets whether RSS is in a spike. Meanwhile snapshots have the memory that
-// came into RAM since the ones before.
-func (s *Session) SetSpike(on bool) { s.scanner.inSpike = on }
+// A Moment is when a snapshot is taken.
+type Moment struct {
+	InSpike bool // RSS is in a spike: snapshots have the memory that came into RAM since those before
+	AtEnd   bool // of the trace: malloc's heaps are walked, whatever walks have cost before
+}
+
+// SetMoment sets the moment of the snapshots to come.
+func (s *Session) SetMoment(m Moment) { s.scanner.moment = m }
 
 func (s *Session) snapshot(
 	born []time.Duration,

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/distribution"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -52,6 +55,34 @@ func (s *Session) Sources() []source.Status {
 		ofProcesses = append(ofProcesses, t.statuses()...)
 	}
 	return withSystem(ofProcesses, ofAll)
+}
+
+// packageFinder finds packages by the root directories of targets.
+type packageFinder struct {
+	targets *targetSet
+	reading *sync.Mutex // the session's
+}
+
+// FindDebugPackage returns the package with the symbols of a file that a traced process has mapped.
+// The process may have ended.
+func (f packageFinder) FindDebugPackage(pid int, file string) growth.DebugPackage {
+	t := f.targets.find(uint32(pid))
+	if t == nil {
+		return growth.DebugPackage{}
+	}
+
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	root := t.process.HoldRoot()
+	if root == "" {
+		return growth.DebugPackage{}
+	}
+
+	// Behind chroot(2) alone, the kernel shows the path outside.
+	if outside, err := os.Readlink(root); err == nil && outside != "/" {
+		file = strings.TrimPrefix(file, outside)
+	}
+	return distribution.FindDebug(root, file)
 }
 
 // statuses returns the states of the target's own sources, except for sources of libraries that the

@@ -35,7 +35,7 @@ func TestSpikeSnapshot(t *testing.T) {
 
 	for _, rise := range []string{"first", "second"} {
 		order(target, "rise")
-		s.SetSpike(true)
+		s.SetMoment(tracer.Moment{InSpike: true})
 		for _, take := range []func() (*growth.Snapshot, error){s.SpikeSnapshot, regular} {
 			got := touchedIn(take)
 			for _, function := range []string{"first", "second"} {
@@ -50,7 +50,7 @@ func TestSpikeSnapshot(t *testing.T) {
 		}
 
 		order(target, "fall")
-		s.SetSpike(false)
+		s.SetMoment(tracer.Moment{})
 		for range 2 {
 			if got := touchedIn(regular); len(got) != 0 {
 				t.Errorf("after the %s rise: %v", rise, got)

@@ -38,7 +38,21 @@ struct thread_struct { /* arch/x86/include/asm/processor.h */
 } KERNEL_STRUCT;
 #endif
 
+struct kernel_long { /* atomic_long_t */
+	long counter;
+} KERNEL_STRUCT;
+
+struct rw_semaphore { /* include/linux/rwsem.h; without an owner under PREEMPT_RT */
+	struct kernel_long owner;
+} KERNEL_STRUCT;
+
+struct mm_struct { /* include/linux/mm_types.h */
+	struct rw_semaphore mmap_lock;
+} KERNEL_STRUCT;
+
 struct task_struct { /* include/linux/sched.h */
+	struct mm_struct *mm;
+	struct task_struct *real_parent;
 	struct thread_struct thread;
 	struct uprobe_task *utask;
 	struct task_struct *group_leader;
@@ -49,6 +63,8 @@ struct task_struct { /* include/linux/sched.h */
 } KERNEL_STRUCT;
 
 #define PF_FORKNOEXEC 0x40 /* of task_struct.flags: it has executed nothing since its fork */
+
+#define HAS_FIELD(field) __builtin_preserve_field_info(field, 2) /* BPF_FIELD_EXISTS */
 
 #define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 

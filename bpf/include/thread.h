@@ -34,14 +34,15 @@ struct tensor {
 	__u32 epoch;    /* tensor_epoch at the entry */
 };
 
-/* Time that probes have taken from a thread. */
+/* Time that was taken from a thread. */
 struct charge {
 	__u64 ns;
-	__u32 window; /* in which they were taken */
+	__u32 window; /* in which it was taken */
 };
 
 struct thread {
-	struct charge charge;
+	struct charge charge; /* by probes */
+	struct charge wait;   /* for the lock of the address space, while allocscope had it */
 	__u32 skipped_faults; /* page faults that the next sampled one represents, too */
 	struct sampler sampler, tensor_sampler;
 	struct tensor tensor;
@@ -70,23 +71,29 @@ volatile struct probe_costs costs = {};
  * window before: windows take turns in `busiest`. A store of two threads at a time may lose the
  * larger one, until the next event of that thread. */
 volatile __u32 charge_window = 0;
-volatile __u64 busiest[2] = {}; /* ns */
+volatile __u64 busiest[2] = {};      /* ns */
+volatile __u64 longest_wait[2] = {}; /* ns; the same for the time that threads waited */
 
 #define BUSIEST_STEP 1024 /* ns; not every event need write a word that all CPUs share */
+
+static __always_inline void add_charge(struct charge *charge, volatile __u64 most[2], __u64 ns)
+{
+	__u32 window = charge_window;
+
+	if (charge->window != window) {
+		charge->window = window;
+		charge->ns = 0;
+	}
+
+	charge->ns += ns;
+	if (charge->ns >= most[window & 1] + BUSIEST_STEP)
+		most[window & 1] = charge->ns;
+}
 
 /* Adds time that probes have taken from a thread. */
 static __always_inline void charge(struct thread *thread, __u64 ns)
 {
-	__u32 window = charge_window;
-
-	if (thread->charge.window != window) {
-		thread->charge.window = window;
-		thread->charge.ns = 0;
-	}
-
-	thread->charge.ns += ns;
-	if (thread->charge.ns >= busiest[window & 1] + BUSIEST_STEP)
-		busiest[window & 1] = thread->charge.ns;
+	add_charge(&thread->charge, busiest, ns);
 }
 
 /* Returns the state of the current thread, allocated on first use; NULL: out of memory. Before

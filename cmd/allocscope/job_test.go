@@ -286,29 +286,33 @@ func testPagesOfFile(t *testing.T) {
 	mustSay(t, "the result", v.stdout, "STABLE   ", "only pages of mapped files grow")
 }
 
-// judgeWarmUp judges a job from the begin of its warm-up on.
+// judgeWarmUp judges a job from the begin of its warm-up on, and returns the seconds of the trace at
+// which that has ended.
 func judgeWarmUp(
-	t *testing.T, failOn flagvalue.FailOn, want verdict.Class, settings ...string,
-) (job *tracertest.Target, v verdictOn, err error) {
+	t *testing.T, failOn flagvalue.FailOn, isRight func(v verdictOn, warm float64) bool, settings ...string,
+) (v verdictOn, warm float64, err error) {
 	t.Helper()
 	v = undisturbed(t, func() (v verdictOn) {
-		job = startJob(t, append([]string{warmUp, filling, "wait=1"}, settings...)...)
+		job := startJob(t, append([]string{warmUp, filling, "wait=1"}, settings...)...)
 		options := fastTrace(t, job.PID(), jobSpeed, longTrace)
 		options.FailOn = failOn
 		defer startWith(t, job, options)()
 		v, err = judgeUntil(t.Context(), t, options)
+		warm = warmAt(t, job).Sub(v.Started).Seconds()
 		return v
-	}, is(want))
-	return job, v, err
+	}, func(v verdictOn) bool { return isRight(v, warm) })
+	return v, warm, err
 }
 
 func testPlateau(t *testing.T) {
 	t.Parallel()
-	job, v, err := judgeWarmUp(t, "suspected", verdict.ClassPlateau, steps)
+	isInTime := func(v verdictOn, warm float64) bool {
+		return v.PlateauFrom != nil && warm-2 <= *v.PlateauFrom && *v.PlateauFrom <= warm+4
+	}
+	v, warm, err := judgeWarmUp(t, "suspected", isInTime, steps)
 	must(t, err)
 	v.mustBe(t, verdict.ClassPlateau)
-	warm := warmAt(t, job).Sub(v.Started).Seconds()
-	if v.PlateauFrom == nil || *v.PlateauFrom < warm-2 || *v.PlateauFrom > warm+4 {
+	if !isInTime(v, warm) {
 		t.Errorf("plateau from %v s, want about %.1f", v.PlateauFrom, warm)
 	}
 
@@ -352,7 +356,8 @@ func testLeakUnderSpikes(t *testing.T) {
 
 func testLeakUnderWarmUp(t *testing.T) {
 	t.Parallel()
-	_, v, err := judgeWarmUp(t, "leak", verdict.ClassLeak, steps, leak)
+	isLeak := func(v verdictOn, _ float64) bool { return v.Class == verdict.ClassLeak }
+	v, _, err := judgeWarmUp(t, "leak", isLeak, steps, leak)
 	if exit.StatusOf(err) != exit.Found {
 		t.Errorf("--fail-on leak: %v", err)
 	}

@@ -16,6 +16,20 @@ func TestRefusal(t *testing.T) {
 	t.Run("flags", testFlags)
 	t.Run("unknown command", testUnknownCommand)
 	t.Run("process", testProcess)
+	t.Run("limits of memory", testMemoryLimits)
+}
+
+// testMemoryLimits runs a command under limits with which Go's runtime does not begin.
+func testMemoryLimits(t *testing.T) {
+	for limit, words := range map[string][]string{
+		"-v 400000": {"address space is 390 MiB", "needs 2048 MiB", "ulimit -v"},
+		"-d 40000":  {"data memory is 39 MiB", "needs 256 MiB", "ulimit -d"},
+	} {
+		cmd := allocscope(t, "version")
+		cmd.Args = []string{"sh", "-c", "ulimit " + limit + `; exec "$0" version`, cmd.Path}
+		cmd.Path = "/bin/sh"
+		mustRefuse(t, cmd, "", words...)
+	}
 }
 
 const nobody = 65534

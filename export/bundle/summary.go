@@ -89,6 +89,8 @@ var fieldRules = map[string]textRule{
 	"Keeper.Type":               (*pseudonyms).typeName,
 	"Link.Type":                 (*pseudonyms).typeName,
 	"Keeper.Runtime":            codeOf(runtimes),
+	"Limitation.File":           (*pseudonyms).path,
+	"Limitation.Package":        (*pseudonyms).component,
 	"Lost.Type":                 (*pseudonyms).typeName,
 	"Lost.Library":              (*pseudonyms).component,
 	"Lost.Function":             named("function"),

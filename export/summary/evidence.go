@@ -34,6 +34,11 @@ type Limitation struct {
 	// the runtime lists its generated code.
 	Runtime  growth.Runtime `json:"runtime,omitempty"`
 	IsListed bool           `json:"is_listed,omitempty"`
+	// File has functions without names on the stacks: it has no symbols. Package has them, which
+	// Manager installs; absent where it is not known.
+	File    string                `json:"file,omitempty"`
+	Manager growth.PackageManager `json:"manager,omitempty"`
+	Package string                `json:"package,omitempty"`
 }
 
 // A LimitationCode is the code of a limitation.
@@ -43,6 +48,7 @@ type LimitationCode string
 const (
 	LimitedNoHeap  LimitationCode = "no-heap"          // malloc was not traced
 	LimitedRuntime LimitationCode = "language-frames"  // functions in Runtime lack names
+	LimitedSymbols LimitationCode = "symbols"          // functions in File lack names
 	LimitedPython  LimitationCode = "no-python"        // stacks have no Python frames
 	LimitedThreads LimitationCode = "python-frames"    // Share of the stacks lack Python frames
 	LimitedStacks  LimitationCode = "truncated-stacks" // Share of the stacks
@@ -52,8 +58,8 @@ const (
 
 // LimitationCodes are all of them.
 var LimitationCodes = []LimitationCode{
-	LimitedNoHeap, LimitedRuntime, LimitedPython, LimitedThreads, LimitedStacks, LimitedBursts,
-	LimitedCensus,
+	LimitedNoHeap, LimitedRuntime, LimitedSymbols, LimitedPython, LimitedThreads, LimitedStacks,
+	LimitedBursts, LimitedCensus,
 }
 
 const (
@@ -97,9 +103,9 @@ func thousandth(x float64) float64 {
 }
 
 // AddLimits adds the gaps that keep the answer from being better to the evidence, by the other
-// fields.
-func (s *Summary) AddLimits() {
-	limits := limitationsOf(s)
+// fields. debugOf finds the package with the symbols of a file.
+func (s *Summary) AddLimits(debugOf func(file string) growth.DebugPackage) {
+	limits := limitationsOf(s, debugOf)
 	if len(limits) == 0 {
 		return
 	}
@@ -110,7 +116,9 @@ func (s *Summary) AddLimits() {
 }
 
 // limitationsOf are the gaps in the data of a trace, by their weight.
-func limitationsOf(s *Summary) (all []Limitation) {
+func limitationsOf(
+	s *Summary, debugOf func(file string) growth.DebugPackage,
+) (all []Limitation) {
 	for _, source := range s.Sources {
 		isOwn := source.PID == 0 || source.PID == s.Process.PID
 		if !isOwn || source.State != SourceFailed {
@@ -129,6 +137,12 @@ func limitationsOf(s *Summary) (all []Limitation) {
 
 	if l, ok := unnamedLanguage(s); ok {
 		all = append(all, l)
+	}
+	if file := unnamedFile(s); file != "" {
+		debug := debugOf(file)
+		all = append(all, Limitation{
+			Code: LimitedSymbols, File: file, Manager: debug.Manager, Package: debug.Name,
+		})
 	}
 	if l, ok := shortStacks(s, growth.LossPythonFrames); ok {
 		l.Code = LimitedThreads
@@ -156,6 +170,22 @@ func unnamedLanguage(s *Summary) (l Limitation, ok bool) {
 	l.Code = LimitedRuntime
 	l.Runtime, l.IsListed = s.Suspects[0].UnnamedLanguage()
 	return l, l.Runtime != ""
+}
+
+// unnamedFile is the file without symbols whose functions would say more about where most memory
+// grows; empty: there is none. A library that the user's code calls is of interest where it loses the
+// memory.
+func unnamedFile(s *Summary) string {
+	if len(s.Suspects) == 0 {
+		return ""
+	}
+
+	c := &s.Suspects[0]
+	file := c.UnnamedFile()
+	if _, at := c.UserFrame(); at >= 0 && s.Lost == nil && !growth.IsOwnModule(file) {
+		return ""
+	}
+	return file
 }
 
 // shortStacks is the share of the stacks that lack frames in one way, and the cause of most; false:

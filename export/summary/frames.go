@@ -116,6 +116,39 @@ func (c *Suspect) UnnamedLanguage() (runtime growth.Runtime, isListed bool) {
 	return runtime, isListed
 }
 
+// UnnamedFile is the file without symbols in which a function would have a name in place of an
+// address: the user's own native code, else the library that it calls, or that allocates where
+// there is no frame of the user. It is empty where there is none.
+func (c *Suspect) UnnamedFile() string {
+	chain, at := c.UserFrame()
+	shown := c.Function
+	if at >= 0 {
+		chain = chain[:at]
+		shown = CalleeOf(chain)
+	}
+
+	if OwnNative(chain) == "" {
+		isOwn := func(frame string) bool {
+			file := unnamedFileOf(frame)
+			return file != "" && growth.IsOwnModule(file)
+		}
+		if i := slices.IndexFunc(chain, isOwn); i >= 0 {
+			return unnamedFileOf(chain[i])
+		}
+	}
+	return unnamedFileOf(shown)
+}
+
+// unnamedFileOf is the file of a frame that has no name; empty: it has one, or is in no file.
+func unnamedFileOf(frame string) string {
+	f, isNative := nativeFrame(frame)
+	if !isNative || f.HasName() || !strings.HasPrefix(f.Module.Path, "/") ||
+		growth.IsAllocatorFunction(f.Function) {
+		return ""
+	}
+	return f.Module.Path
+}
+
 // generatedSource matches source files of languages whose code a runtime generates.
 var generatedSource = regexp.MustCompile(`\.([cm]?[jt]sx?|java|kt|scala|cs|fs|exs?|erl|jl|lua)$`)
 

@@ -49,3 +49,69 @@ func TestUnnamedLanguage(t *testing.T) {
 		}
 	}
 }
+
+// TestUnnamedFile finds the file without symbols that keeps WHERE from naming a function.
+func TestUnnamedFile(t *testing.T) {
+	const (
+		script = "load (/srv/train.py:3)"
+		jpeg   = "libjpeg.so.62.3.0+0x41f2 (/usr/lib/x86_64-linux-gnu/libjpeg.so.62.3.0)"
+		pil    = "_decode (/usr/lib/python3/dist-packages/PIL/_imaging.so)"
+		own    = "libown.so+0x12 (/app/libown.so)"
+		server = "served+0x3b2a1 (/usr/sbin/served)"
+		libc   = "libc.so.6+0x2724a (/usr/lib/x86_64-linux-gnu/libc.so.6)"
+		grow   = "BUF_MEM_grow (/usr/lib/libcrypto.so.3)"
+		cuda   = "libc10_cuda.so+0x1 (/usr/lib/libc10_cuda.so)"
+
+		jpegFile = "/usr/lib/x86_64-linux-gnu/libjpeg.so.62.3.0"
+		libcFile = "/usr/lib/x86_64-linux-gnu/libc.so.6"
+	)
+	for name, c := range map[string]struct {
+		function string
+		path     []string
+		callers  []string
+		want     string
+	}{
+		"library alone":           {jpeg, nil, nil, jpegFile},
+		"called by Python":        {script, []string{script, jpeg}, nil, jpegFile},
+		"below a named one":       {script, []string{script, pil, jpeg}, nil, ""},
+		"the user's own":          {script, []string{script, pil, own}, nil, "/app/libown.so"},
+		"the user's own, another": {script, []string{script, "grow (/app/x.so)", own}, nil, ""},
+		"stripped program":        {grow, nil, []string{server, libc}, "/usr/sbin/served"},
+		"named program":           {"main (/usr/sbin/served)", nil, []string{libc}, ""},
+		"named library":           {grow, nil, []string{libc}, ""},
+		"the C library":           {libc, nil, nil, libcFile},
+		"generated code":          {"[anonymous]+0x7f00 ([anonymous])", nil, nil, ""},
+		"no file":                 {"[unknown]+0x7f00", nil, nil, ""},
+		"PyTorch's allocator":     {script, []string{script, cuda}, nil, ""},
+	} {
+		s := Suspect{Function: c.function, Path: c.path, Callers: c.callers}
+		if got := s.UnnamedFile(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestSymbolsLimit: the limit has the package of the file that has no symbols.
+func TestSymbolsLimit(t *testing.T) {
+	s := &Summary{Suspects: []Suspect{{Function: "libz.so.1+0x1 (/usr/lib/libz.so.1)"}}}
+	s.AddLimits(func(file string) growth.DebugPackage {
+		return growth.DebugPackage{Manager: growth.ManagerApt, Name: "of" + file}
+	})
+
+	want := Limitation{Code: LimitedSymbols, File: "/usr/lib/libz.so.1"}
+	want.Manager, want.Package = growth.ManagerApt, "of"+want.File
+	if len(s.Evidence.Limits) != 1 || s.Evidence.Limits[0] != want {
+		t.Errorf("%+v, want %+v", s.Evidence.Limits, want)
+	}
+
+	const script = "load (/srv/train.py:3)"
+	none := func(string) growth.DebugPackage { return growth.DebugPackage{} }
+	s = &Summary{Suspects: []Suspect{{Function: script, Path: []string{script, s.Suspects[0].Function}}}}
+	if s.AddLimits(none); s.Evidence != nil {
+		t.Errorf("the user's line is known: %+v", s.Evidence.Limits)
+	}
+	s.Lost = &Lost{}
+	if s.AddLimits(none); s.Evidence == nil || s.Evidence.Limits[0].File != "/usr/lib/libz.so.1" {
+		t.Errorf("the library loses the memory: %+v", s.Evidence)
+	}
+}

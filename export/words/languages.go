@@ -2,6 +2,7 @@ package words
 
 import (
 	"cmp"
+	"path"
 	"strconv"
 	"strings"
 
@@ -71,6 +72,24 @@ func languageStep(r growth.Runtime, pid int) string {
 		"find the table or cache of its "+languages[r].name+" code that grows")
 
 	return strings.ReplaceAll(text, "%d", strconv.Itoa(pid))
+}
+
+// symbolsText says which file has no symbols, and the way to get them.
+func symbolsText(l summary.Limitation) string {
+	text := "no symbols of " + path.Base(l.File) + ": "
+
+	switch {
+	case l.Package != "":
+		return text + "the package " + l.Package + " has them"
+	case l.Manager == growth.ManagerDnf:
+		return text + "dnf debuginfo-install PACKAGE (rpm -qf names it)"
+	case l.Manager == growth.ManagerZypper:
+		return text + "zypper in PACKAGE-debuginfo (rpm -qf names it)"
+	case growth.IsOwnModule(l.File):
+		return text + "a build with -g that is not stripped has them"
+	}
+
+	return text + "its debug package, or a build with -g, has them"
 }
 
 // languageText says which functions have no names, and the way to see them.

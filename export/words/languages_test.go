@@ -34,6 +34,35 @@ func TestLanguageText(t *testing.T) {
 	}
 }
 
+// TestSymbolsText: the remedy for a file without symbols is whole in one line of HOW SURE.
+func TestSymbolsText(t *testing.T) {
+	const library = "/usr/lib/x86_64-linux-gnu/libxml2.so.2.9.14"
+	for want, l := range map[string]summary.Limitation{
+		"no symbols of libxml2.so.2.9.14: the package libxml2-dbgsym has them": {
+			File: library, Manager: growth.ManagerApt, Package: "libxml2-dbgsym",
+		},
+		"no symbols of libxml2.so.2.9.14: the package libxml2-dbg has them": {
+			File: library, Manager: growth.ManagerApk, Package: "libxml2-dbg",
+		},
+		"no symbols of libxml2.so.2.9.14: dnf debuginfo-install PACKAGE (rpm -qf names it)": {
+			File: library, Manager: growth.ManagerDnf,
+		},
+		"no symbols of libxml2.so.2.9.14: zypper in PACKAGE-debuginfo (rpm -qf names it)": {
+			File: library, Manager: growth.ManagerZypper,
+		},
+		"no symbols of libxml2.so.2.9.14: its debug package, or a build with -g, has them": {
+			File: library,
+		},
+		"no symbols of served: a build with -g that is not stripped has them": {File: "/app/served"},
+	} {
+		l.Code = summary.LimitedSymbols
+		got := limitationText(l, 7)
+		if line := "limited: " + got; got != want || len(line) > ResultWidth-labelWidth {
+			t.Errorf("%d columns: %q, want %q", len(line), got, want)
+		}
+	}
+}
+
 // TestAllocatorNote: the remedy is whole in one line of NOTE.
 func TestAllocatorNote(t *testing.T) {
 	for _, name := range []string{"tcmalloc", "mimalloc", "jemalloc"} {

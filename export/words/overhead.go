@@ -33,12 +33,27 @@ func OverheadParts(s *summary.Summary) (slowdown, note string) {
 		return "", ""
 	}
 
-	note = "(" + OverheadLimit(o) + ")" + ownCPU(s)
+	note = "(" + OverheadLimit(o) + waiting(s) + ")" + ownCPU(s)
 	if heap := HeapProbed(s); heap != "" {
 		note += "; heap probed " + heap
 	}
 
 	return units.Percent(*o.Slowdown), note
+}
+
+// minWaitShare is the share of the time that a thread has waited, from which on it is said.
+const minWaitShare = 0.001
+
+// waiting is the part of the slow-down that a thread has waited while its memory was read.
+func waiting(s *summary.Summary) string {
+	seconds, waited := s.DurationS-s.BeganS(), s.Overhead.WaitedS
+
+	if waited == nil || !(*waited >= minWaitShare*seconds && seconds > 0) {
+		return ""
+	}
+
+	return "; " + units.Percent(min(*waited/seconds, *s.Overhead.Slowdown)) +
+		" waits while its memory is read"
 }
 
 // maxExcess is the factor by which allocscope's own CPU time may exceed its limit without a word.

@@ -69,6 +69,19 @@ func TestOverheadLines(t *testing.T) {
 			},
 			[]string{share + ", and once 1.2 s of CPU time to start; heap probed all the time"},
 		},
+		"a wait": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(1.5)
+			},
+			[]string{"slows the job by 1.9% (limit 3%; 0.5% waits while its memory is read); " +
+				"allocscope itself uses 0.014 of a core; heap probed all the time"},
+		},
+		"a short wait": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(0.29)
+			},
+			[]string{share + "; heap probed all the time"},
+		},
 		"searches alone": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.StepSinceS, o.SearchS = growth.HeapFull, 0, nil, 2.1

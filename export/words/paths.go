@@ -203,7 +203,7 @@ func variableText(r keeper.Root, access string) string {
 	case keeper.RootCache:
 		return "lru_cache of " + ownerText(r) + access
 	case keeper.RootThread:
-		return "stack of native thread " + r.Name
+		return "local or thread-local variable of native thread " + r.Name
 	case keeper.RootStatic:
 		return staticText(r)
 	case keeper.RootCycle:

@@ -132,7 +132,11 @@ func TestKeeperPath(t *testing.T) {
 			[]keeper.Link{container(keeper.HowVariable, "", "dict", 2048, 20)},
 			"lru_cache of f() (dict, 2,048 entries, +20/min)",
 		},
-		{keeper.Root{Kind: keeper.RootThread, Name: "123"}, nil, "stack of native thread 123"},
+		{
+			keeper.Root{Kind: keeper.RootThread, Name: "123"},
+			nil,
+			"local or thread-local variable of native thread 123",
+		},
 		{
 			keeper.Root{Kind: keeper.RootCycle, Name: "torch.nn.parameter.Parameter"},
 			nil,

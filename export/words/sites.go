@@ -246,7 +246,7 @@ func noOwnFrame(c summary.Suspect, missing string) string {
 	switch {
 	case missing != "":
 		return missing
-	case strings.HasPrefix(c.Function, "runtime."):
+	case isGoRuntime(c.Function):
 		return "Go: its own heap profile (net/http/pprof) has every call site"
 	case runtime != "" && summary.HasName(c.Function):
 		return "no names of " + languages[runtime].name + " here"
@@ -257,7 +257,7 @@ func noOwnFrame(c summary.Suspect, missing string) string {
 	case strings.Contains(c.Function, "["):
 		return "generated code: its runtime's own profiler has the names"
 	}
-	return "no symbols: its -dbgsym package, or a build with -g, has the name"
+	return "no symbols"
 }
 
 // isOfInterpreter reports whether a frame is of an interpreter whose functions allocscope does not

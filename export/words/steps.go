@@ -229,9 +229,14 @@ func extensionStep(s *summary.Summary, library string) string {
 	return "find what keeps what that line allocates, or the free that " + library + " lacks"
 }
 
+// isGoRuntime reports whether a frame is of Go's runtime, which calls mmap by cgo in some programs.
+func isGoRuntime(frame string) bool {
+	return strings.HasPrefix(frame, "runtime.") || strings.HasPrefix(frame, "x_cgo_")
+}
+
 // isGo reports whether the runtime of Go allocates the memory of a suspect.
 func isGo(c *summary.Suspect) bool {
-	return slices.ContainsFunc(c.Path, func(f string) bool { return strings.HasPrefix(f, "runtime.") })
+	return slices.ContainsFunc(c.Path, isGoRuntime)
 }
 
 // nativeStep is the remedy of a cause in a process without Python, which has no lists or dicts. It
@@ -258,6 +263,8 @@ func nativeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	switch {
 	case isGo(&first) && isOne && at >= 0:
 		return "find what keeps what " + functionOf(chain[at]) + " allocates: Go's own heap profile helps"
+	case isGo(&first):
+		return "Go's own heap profile (net/http/pprof) shows what allocates it, and keeps it"
 	case growth.IsInterpreter(file):
 		return "find the table or cache of its script that grows: " + file + " code is not read"
 	case cause == diagnosis.MmapGrowth:

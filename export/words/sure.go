@@ -268,6 +268,8 @@ func limitationText(l summary.Limitation, pid int) string {
 		return "malloc was not traced, so that no line of the heap is known"
 	case summary.LimitedRuntime:
 		return languageText(l, pid)
+	case summary.LimitedSymbols:
+		return symbolsText(l)
 	case summary.LimitedPython:
 		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.15 would help"
 	case summary.LimitedThreads:

@@ -73,7 +73,7 @@ func TestSiteLines(t *testing.T) {
 		},
 		"no name at all": {
 			summary.Suspect{Function: "libruby.so.3.1+0xd8484 (/usr/lib/libruby.so.3.1)"},
-			[]string{"libruby.so.3.1+0xd8484   <- no symbols: its -dbgsym package, or a build with -g, has the name"},
+			[]string{"libruby.so.3.1+0xd8484   <- no symbols"},
 		},
 		"of another interpreter": {
 			summary.Suspect{Function: "Perl_sv_grow (/usr/bin/perl)"},
@@ -83,6 +83,13 @@ func TestSiteLines(t *testing.T) {
 			summary.Suspect{Function: "runtime.sysMmap.abi0 (/app/goleak)"},
 			[]string{
 				"runtime.sysMmap.abi0 (goleak)   <- " +
+					"Go: its own heap profile (net/http/pprof) has every call site",
+			},
+		},
+		"of Go's runtime, by cgo": {
+			summary.Suspect{Function: "x_cgo_mmap (/app/goleak)"},
+			[]string{
+				"x_cgo_mmap (goleak)   <- " +
 					"Go: its own heap profile (net/http/pprof) has every call site",
 			},
 		},
@@ -229,7 +236,7 @@ func TestMissingPython(t *testing.T) {
 	s := &summary.Summary{Process: summary.Process{PID: 7}, Events: growth.Events{Stacks: 100}}
 	missing := func() string {
 		s.Evidence = nil
-		s.AddLimits()
+		s.AddLimits(nil)
 		return missingPython(s)
 	}
 

@@ -46,7 +46,8 @@ var layers = [][]string{
 	{"tracer/mem", "tracer/reexec"},
 	{"tracer/hostile"},
 	{
-		"tracer/cpython", "tracer/gpu/nvml", "tracer/numpy", "tracer/overhead/calibrate/child",
+		"tracer/cpython", "tracer/distribution", "tracer/gpu/nvml", "tracer/numpy",
+		"tracer/overhead/calibrate/child",
 		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 		"tracer/uprobe",
 	},

@@ -62,6 +62,24 @@ func Open(folder *os.File, path string, resolve uint64, allowed uint32) (*File, 
 	return identify(os.NewFile(uintptr(fd), path))
 }
 
+// OpenInRoot opens a regular file as Open does, at a path that is resolved as if root were the root
+// directory: no symbolic link or .. leads out of it (openat2(2), RESOLVE_IN_ROOT, Linux 5.6).
+// os.Root would refuse the absolute links that are common in system images.
+func OpenInRoot(root, path string) (*File, error) {
+	folder, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open root: %w", err)
+	}
+	defer folder.Close()
+
+	const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+	f, err := Open(folder, path, inRoot, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return f, nil
+}
+
 // Own returns a File of an open file that allocscope has written. It closes the file with an error.
 func Own(file *os.File) (*File, error) { return identify(file) }
 

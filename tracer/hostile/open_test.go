@@ -75,3 +75,37 @@ func TestOpen(t *testing.T) {
 	}
 	f.Close()
 }
+
+// No link leads out of the root.
+func TestOpenInRoot(t *testing.T) {
+	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{
+		"absolute": outside, "relative": "../../../../../../../../" + outside, "magic": "/proc/self/root",
+	} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, path := range []string{
+		"/absolute", "relative", "../../../../../../" + outside, outside, "magic/etc/passwd",
+	} {
+		if f, err := OpenInRoot(root, path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("OpenInRoot(%s) = %v, %v, want %v", path, f, err, fs.ErrNotExist)
+		}
+	}
+
+	// /proc/self/root leads out of any root that has a /proc, unless magic links are refused.
+	if f, err := OpenInRoot("/", "/proc/self/root/etc/passwd"); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("OpenInRoot through a magic link = %v, %v, want %v", f, err, unix.ELOOP)
+	}
+
+	f, err := OpenInRoot(filepath.Dir(outside), "/outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}

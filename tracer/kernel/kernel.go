@@ -210,8 +210,12 @@ type Way struct {
 
 // WayIn returns how probes are attached in a process now. Links for many functions take the memory of
 // the main thread (uprobe_multi_link_filter, kernel/trace/bpf_trace.c), which has none once it has
-// ended: nothing would be probed. A perf event takes the memory of any thread, until that ends.
+// ended: nothing would be probed. A perf event takes the memory of any thread, until that ends. nil
+// is a process whose main thread lives.
 func (k *Kernel) WayIn(p *process.Process) Way {
+	if p == nil {
+		return Way{Mode: k.Mode, Programs: k.Program}
+	}
 	if tid := p.TID(); tid != p.PID {
 		return Way{probe.Single, k.single, tid}
 	}
@@ -375,31 +379,27 @@ func (k *Kernel) LimitWalks(share float64) error {
 }
 
 // TakeBusiest returns the time that probes have taken, since the last call, in the thread in which
-// they took most. Callers must not run concurrently.
-func (k *Kernel) TakeBusiest() (time.Duration, error) {
+// they took most, and the longest time that a thread has waited for allocscope. Callers must not run
+// concurrently.
+func (k *Kernel) TakeBusiest() (inProbes, waited time.Duration, err error) {
 	var window uint32
-	var busiest [2]uint64
-	err := k.ChargeWindow.Get(&window)
-	if err == nil {
-		err = k.Busiest.Get(&busiest)
-	}
+	var busiest, waits [2]uint64
+	read := func() error { return errors.Join(k.Busiest.Get(&busiest), k.LongestWait.Get(&waits)) }
+	err = errors.Join(k.ChargeWindow.Get(&window), read())
 
 	// The other slot may have the last stores of threads that were late for the window before.
 	ended := window & 1
-	busiest[1-ended] = 0
+	busiest[1-ended], waits[1-ended] = 0, 0
 	if err == nil {
-		err = k.Busiest.Set(busiest)
+		err = errors.Join(k.Busiest.Set(busiest), k.LongestWait.Set(waits))
 	}
 	if err == nil {
-		err = k.ChargeWindow.Set(window + 1)
-	}
-	if err == nil {
-		err = k.Busiest.Get(&busiest)
+		err = errors.Join(k.ChargeWindow.Set(window+1), read())
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read the time in probes: %w", err)
+		return 0, 0, fmt.Errorf("read the time in probes: %w", err)
 	}
-	return time.Duration(busiest[ended]), nil
+	return time.Duration(busiest[ended]), time.Duration(waits[ended]), nil
 }
 
 // Sweep calls probe.Sweep for files, with a program that counts nothing in our own process.

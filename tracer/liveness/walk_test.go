@@ -69,6 +69,7 @@ func TestWalkHeaps(t *testing.T) {
 	// The program's own numbers are of the same moment.
 	t.Run("to the byte, one thread", testWalkHeapsExact)
 	t.Run("the large chunks", testLargeChunks)
+	t.Run("a heap that grows meanwhile", testGrowingHeap)
 
 	t.Run("memory that is not in RAM", func(t *testing.T) {
 		p, free := startFragmented(t)
@@ -166,5 +167,24 @@ func testLargeChunks(t *testing.T) {
 	got, err := mustFind(t, p).Allocator.(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || len(want) != 5 || !slices.Equal(got.Large, want) {
 		t.Errorf("%+v, %v; want %+v", got.Large, err, want)
+	}
+}
+
+// testGrowingHeap walks a heap as far as it went when the maps were read.
+func testGrowingHeap(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "steps.c"))
+	t.Cleanup(target.Hangup)
+	target.Await("ready")
+	target.Do("leak 100 100")
+	p := openProcess(t, target.PID())
+	maps := mapsOf(t, p)
+	heap := maps[slices.IndexFunc(maps, func(m process.Mapping) bool { return m.Path == "[heap]" })]
+
+	const objects, size = 20_000, 1000
+	target.Do(fmt.Sprintf("leak %d %d", objects, size))
+	got, err := mustFind(t, p).Allocator.(*glibc.Malloc).WalkHeaps(p, maps, all)
+	sum := got.InUse + got.Cached + got.Free
+	if before := heap.End - heap.Start; err != nil || sum > before || sum < before-2*size {
+		t.Errorf("%+v, %d in all, %v; %d before it grew", got, sum, err, before)
 	}
 }

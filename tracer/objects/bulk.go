@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -48,8 +49,12 @@ func (m *memory) leaveOutBulk() error {
 	if err != nil {
 		return err
 	}
+	first, err := m.firstWithPointers(left)
+	if err != nil {
+		return err
+	}
 
-	left = left.Subtract(small)
+	left = left.Subtract(small).Subtract(first)
 	m.bulk += left.Len()
 	m.spans = m.spans.Subtract(left)
 	return nil
@@ -61,6 +66,8 @@ const (
 	// maxSmallBytes bounds the bytes read of small blocks. A search reads at most as much of slabs
 	// again.
 	maxSmallBytes = 32 << 20
+	// maxHeaderBytes bounds the bulk data whose pages are searched for headers of chunks.
+	maxHeaderBytes = 256 << 20
 )
 
 // smallWithPointers returns the small blocks of jemalloc in bulk data that have pointers all the
@@ -75,7 +82,7 @@ func (m *memory) smallWithPointers(bulk mem.Spans) (mem.Spans, error) {
 		return nil, err
 	}
 	extents = extents[:min(len(extents), maxSmallBytes/probeBytes)]
-	found, err := m.extentsWithPointers(extents)
+	found, err := m.extentsWithPointers(extents, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -89,12 +96,66 @@ func (m *memory) smallWithPointers(bulk mem.Spans) (mem.Spans, error) {
 	return mem.MergeSpans(append(found, inSlabs...)), nil
 }
 
-// extentsWithPointers probes the middle of extents.
-func (m *memory) extentsWithPointers(extents []mem.Span) (found []mem.Span, err error) {
+// firstWithPointers returns where mapped chunks of glibc in bulk data begin with pointers, up to
+// the end of the window: a table that is filled from its start may begin anywhere between two probes.
+func (m *memory) firstWithPointers(bulk mem.Spans) (mem.Spans, error) {
+	if m.others != nil {
+		return nil, nil
+	}
+	if err := m.findHeaders(bulk); err != nil {
+		return nil, err
+	}
+
+	var first []mem.Span
+	for _, b := range m.mmapped {
+		if _, isBulk := bulk.Find(b.Start); isBulk {
+			end := min(b.End, b.Start|(windowBytes-1)+1)
+			first = append(first, mem.Span{Start: b.Start, End: end})
+		}
+	}
+	found, err := m.extentsWithPointers(first, 0)
+	return mem.MergeSpans(found), err
+}
+
+// findHeaders finds the mapped chunks that begin in bulk data, unless it is too large: a chunk
+// behind another mapping of the program is found by its header alone.
+func (m *memory) findHeaders(bulk mem.Spans) error {
+	if bulk.Len() > maxHeaderBytes {
+		return nil
+	}
+	var pages []uint64
+	for _, s := range bulk {
+		for at := s.Start; at < s.End; at += process.PageSize {
+			pages = append(pages, at)
+		}
+	}
+	for some := range slices.Chunk(pages, probesAtOnce) {
+		headers, err := m.reader.Peek(some, glibc.HeaderSize)
+		if err != nil {
+			return err
+		}
+		for i, header := range headers {
+			r, _ := m.regionAt(some[i])
+			if chunk, ok := glibc.MmappedChunk(header, some[i], r.End); ok {
+				m.addMmapped(block{glibc.UserOf(chunk), blockMmapped})
+			}
+		}
+	}
+	return nil
+}
+
+// extentsWithPointers probes the start of extents, or the middle: a part of their length.
+func (m *memory) extentsWithPointers(
+	extents []mem.Span, part uint64,
+) (found []mem.Span, err error) {
 	for some := range slices.Chunk(extents, probesAtOnce) {
 		var probes []uint64
 		for _, e := range some {
-			probes = append(probes, (e.Start+e.Len()/2)&^(probeBytes-1))
+			at := e.Start
+			if part > 0 {
+				at += e.Len() / part
+			}
+			probes = append(probes, at&^(probeBytes-1))
 		}
 
 		contents, err := m.reader.Peek(probes, probeBytes)
@@ -182,7 +243,7 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			at := (s.Start + s.Len()*(2*k+1)/(2*n)) &^ (probeBytes - 1)
 			switch k { // where the header of a pool is, of an arena that ends or begins within
 			case 0:
-				at = mem.AlignUp(s.Start, probeBytes)
+				at = s.Start &^ (probeBytes - 1)
 			case n - 1:
 				at = (s.End - 1) &^ (pymalloc.MaxPoolSize - 1)
 			}

@@ -39,6 +39,20 @@ func testCensus(t *testing.T, p python, malloc string) {
 		t.Fatal(err)
 	}
 
+	var faults []string
+	for range 3 { // where a busy machine stops a census, the program goes on
+		if faults = compareCensus(t, target, heap, malloc); len(faults) == 0 {
+			return
+		}
+	}
+	t.Error(strings.Join(faults, "\n"))
+}
+
+// compareCensus returns a line for each number of a census that is not the program's.
+func compareCensus(
+	t *testing.T, target *tracertest.Target, heap *objects.Heap, malloc string,
+) (faults []string) {
+	t.Helper()
 	before, blocksBefore := askCounts(t, target)
 	census, err := heap.Census(t.Context(), objects.CensusOptions{})
 	if err != nil {
@@ -66,7 +80,8 @@ func testCensus(t *testing.T, p python, malloc string) {
 			low, high = low-few, high+few
 		}
 		if got := counted[name]; got < low || got > high {
-			t.Errorf("%.0f of %s, the program has %.0f to %.0f", got, name, low, high)
+			faults = append(faults,
+				fmt.Sprintf("%.0f of %s, the program has %.0f to %.0f", got, name, low, high))
 		}
 	}
 
@@ -74,13 +89,15 @@ func testCensus(t *testing.T, p python, malloc string) {
 		const passing = 10 * churned // blocks that come and go
 		low, high := min(blocksBefore, blocksAfter)-passing, max(blocksBefore, blocksAfter)+passing
 		if census.Blocks < low || census.Blocks > high {
-			t.Errorf("%.0f blocks, the program has %.0f to %.0f", census.Blocks, low, high)
+			faults = append(faults,
+				fmt.Sprintf("%.0f blocks, the program has %.0f to %.0f", census.Blocks, low, high))
 		}
 	}
 	if census.Share != 1 || census.Missing != "" {
 		t.Errorf("share %g, missing %q", census.Share, census.Missing)
 	}
 	t.Logf("%.0f blocks, %d inconsistent, took %v", census.Blocks, census.Inconsistent, census.Took)
+	return faults
 }
 
 // askCounts returns the number of objects by type, and of blocks of pymalloc, by the program.

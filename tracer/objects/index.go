@@ -28,6 +28,9 @@ const (
 	maxIndexed = 24 << 20
 	bucketBits = 12
 	maxWords   = 1 << 12 // words that lead to a block and are read
+	// maxGrown is how much a heap is expected to grow while its index is made, and maxGrowing
+	// bounds the heaps that do.
+	maxGrown, maxGrowing = 16 << 20, 16
 )
 
 // errIndexFull ends the pass of an index with too many references.
@@ -101,18 +104,25 @@ func (h *Heap) newIndex(m *memory, samples []uint64) *index {
 		next += pages
 	}
 
-	// Nothing is read of bulk data, and words may lead to its start all the same.
-	starts := slices.Clone(x.samples)
+	// Nothing is read of bulk data, and words may lead to its start all the same. Nor is memory
+	// read by which a heap grows meanwhile.
+	led := slices.Clone(x.samples)
 	for _, b := range m.mmapped {
-		starts = append(starts, b.Start)
+		led = append(led, b.Start)
 	}
-	for _, start := range starts {
-		for at := start &^ (indexPage - 1); at < start+maxInterior*wordSize; at += indexPage {
+	numberTo := func(start, end uint64) {
+		for at := start &^ (indexPage - 1); at < end; at += indexPage {
 			if x.wordOf(at) == 0 && at < maxAddress && next < maxIndexPages {
 				x.number(at, next, 1)
 				next++
 			}
 		}
+	}
+	for _, start := range led {
+		numberTo(start, start+maxInterior*wordSize)
+	}
+	for _, s := range x.growing() {
+		numberTo(s.Start, s.End)
 	}
 
 	granules := next * indexPage / granule
@@ -353,13 +363,7 @@ func (x *index) referers(address uint64) (words []uint64, areAll bool) {
 	if target == 0 {
 		return nil, true
 	}
-	b := target >> x.shift
-	bucket := x.edges[x.bounds[b]:x.bounds[b+1]]
-	if !x.sorted.has(b) {
-		slices.Sort(bucket)
-		x.sorted.add(b)
-	}
-
+	bucket := x.bucket(target >> x.shift)
 	i, _ := slices.BinarySearch(bucket, target<<32)
 	for ; i < len(bucket) && bucket[i]>>32 == target; i++ {
 		if len(words) >= maxWords {
@@ -370,8 +374,54 @@ func (x *index) referers(address uint64) (words []uint64, areAll bool) {
 	return words, true
 }
 
-// chunkStart returns the last chunk of malloc that begins before a word; 0: there is none. The
-// first word of a chunk belongs to the chunk before it, which may have a pointer there.
+// bucket returns the edges of a bucket, in order.
+func (x *index) bucket(b uint64) []uint64 {
+	bucket := x.edges[x.bounds[b]:x.bounds[b+1]]
+	if !x.sorted.has(b) {
+		slices.Sort(bucket)
+		x.sorted.add(b)
+	}
+	return bucket
+}
+
+// toGrown returns the addresses of words that lead to chunks of malloc which a heap did not have
+// yet when its memory was read.
+func (x *index) toGrown() (words []uint64) {
+	for _, s := range x.growing() {
+		from := x.chunkStart(s.Start)
+		if from == 0 || s.Start-from > maxGrown {
+			from = s.Start
+		}
+		for at := from; at < s.End; at = at&^(indexPage-1) + indexPage {
+			first := x.wordOf(at)
+			last := first | (wordsOfPage - 1)
+			for b := first >> x.shift; first != 0 && b <= last>>x.shift; b++ {
+				for _, e := range x.bucket(b) {
+					if to := e >> 32; to >= first && to <= last && len(words) < maxWords {
+						words = append(words, x.addressOf(e&(1<<32-1)))
+					}
+				}
+			}
+		}
+	}
+	return words
+}
+
+// growing returns where heaps may grow while they are read: behind the last memory of each that is
+// read.
+func (x *index) growing() (spans []mem.Span) {
+	heaps, parts := x.heap.heaps.Spans, x.memory.parts
+	for _, s := range heaps[:min(len(heaps), maxGrowing)] {
+		i := lastAt(parts, s.End-1, func(p part) uint64 { return p.Start })
+		if i >= 0 && parts[i].End > s.Start {
+			spans = append(spans, mem.Span{Start: min(s.End, parts[i].End), End: s.End + maxGrown})
+		}
+	}
+	return spans
+}
+
+// chunkStart returns the chunk of malloc that an address may be in; 0: there is none. The first
+// word of a chunk belongs to the memory of the chunk before.
 func (x *index) chunkStart(address uint64) uint64 {
 	at := x.wordOf(address-wordSize) / 2
 	for word := at / 64; ; word-- {

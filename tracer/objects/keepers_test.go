@@ -116,7 +116,9 @@ func testKeepersNative(t *testing.T) {
 			s.judge(t, one, tracertest.Start(t, tracertest.Build(t, one.file, "-pthread")))
 		})
 	}
-	s.mustBeGood(t)
+	if len(s.missed) > 0 {
+		t.Errorf("not found: the keepers of %q", s.missed)
+	}
 }
 
 // mustBeGood fails unless the keepers of 28 of 30 programs are found.

@@ -17,6 +17,8 @@ type linkedLists struct {
 	heads  map[*node]*way // of the lists, by the nodes from which the ways go on; nil: no list
 	// passed has the heads of lists by some of their nodes: other ways lead through these.
 	passed map[listPlace]uint64
+	// newest are nodes that lead to the heads of lists that grow at their front; 0: none is known.
+	newest map[listPlace]uint64
 }
 
 // A listPlace is a node of a list, and the offset of the word in it that leads on.
@@ -28,6 +30,7 @@ const (
 	maxLinks      = 64 // words that lead to one node
 	minPeriods    = 3  // of equal links in a row that show a linked list
 	maxPeriod     = 2  // objects between two nodes: a node may refer to the next one by its dict
+	maxNewNodes   = 1 << 13
 )
 
 // note finds the head of the list that a way seems to follow: then the way goes on from there. All
@@ -64,9 +67,62 @@ func (l *linkedLists) note(w *way) {
 		head := l.search.nodes.at(last)
 		if len(nodes) > 1 && head != nil && head != w.node {
 			l.heads[w.node] = &way{node: head, at: head.address + hops[0]}
+			if head.typ == nil && period == 1 {
+				l.findMoved(head, nodes, hops[0])
+			}
 		}
 		return
 	}
+}
+
+// findMoved finds what refers to a list of C that grows at its front: by now a word leads to a
+// newer node than when the index was made. From there the list leads to the head that is known.
+func (l *linkedLists) findMoved(head *node, nodes []uint64, hop uint64) {
+	place := listPlace{head.address, hop}
+	if _, isKnown := l.newest[place]; isKnown {
+		return
+	}
+	l.newest[place] = 0
+
+	index := l.search.index
+	l.heap.pages.forget()
+	try := func(at, old uint64) {
+		now, ok := l.heap.pages.word(at)
+		if !ok || now == old && old != head.address || !l.leads(at, place) {
+			return
+		}
+		e := edge{at: at, value: l.newest[place]}
+		e.from, e.root = l.search.source(at)
+		if e.root != nil || e.from != nil && e.from != head && e.from.typ == nil {
+			l.search.add(head, e)
+		}
+	}
+	for _, at := range index.toGrown() {
+		try(at, 0)
+	}
+	for _, address := range nodes[max(0, len(nodes)-maxNewNodes):] {
+		words, _ := index.referers(address)
+		for _, at := range words[:min(len(words), maxLinks)] {
+			try(at, address)
+		}
+	}
+}
+
+// leads reports whether a word leads to the head of a list now, by the nodes that have come since.
+func (l *linkedLists) leads(word uint64, head listPlace) bool {
+	l.heap.pages.forget()
+	first, ok := l.heap.pages.word(word)
+	for at, n := first, 0; ok && at != 0 && n < maxNewNodes; n++ {
+		if at == head.node || at == l.newest[head] {
+			l.newest[head] = first
+			return true
+		}
+		if l.heap.memory.budget.isSpent() {
+			return false
+		}
+		at, ok = l.heap.pages.word(at + head.hop)
+	}
+	return false
 }
 
 // previous returns the nodes like one that lead to a node of a list by hops: the word at each offset

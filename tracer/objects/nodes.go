@@ -22,6 +22,10 @@ type node struct {
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
 	foreign int
+	// isBuffer: it is the buffer of a FILE, which is data.
+	isBuffer bool
+	// isMoving: a word led to it that has changed meanwhile.
+	isMoving bool
 	// isFollowed is set once the references to it were looked up, and searched if all memory was
 	// read for these.
 	isFollowed, searched bool
@@ -120,7 +124,7 @@ func (nodes *nodeTable) holder(x *index, at uint64, r region) *node {
 		n = nodes.newNode(b, nodes.heap.pages.contentOf(b))
 	}
 	isLast := b.kind == blockChunk && at+wordSize >= b.End
-	if n != nil && n.typ == nil && isLast && !nodes.hasVtable(n) {
+	if n != nil && n.typ == nil && isLast && nodes.heap.types != nil && !nodes.hasVtable(n) {
 		return nil
 	}
 	return n

@@ -39,6 +39,15 @@ func (c *pageCache) word(address uint64) (uint64, bool) {
 	return mem.Word(b, 0), true
 }
 
+// readWord reads a word of now.
+func (h *Heap) readWord(address uint64) (uint64, bool) {
+	now, err := h.memory.reader.Peek([]uint64{address}, wordSize)
+	if err != nil || now[0] == nil {
+		return 0, false
+	}
+	return mem.Word(now[0], 0), true
+}
+
 // peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until
 // forget.
 func (c *pageCache) peek(address uint64, size int) ([]byte, bool) {

@@ -75,14 +75,20 @@ func mustSweep(t *testing.T, library string) {
 	h := openHeap(t, target.PID())
 
 	sweeps := make([]*keeper.Sweep, len(suspects))
-	for i, s := range suspects {
-		sweeps[i] = &keeper.Sweep{Lost: s.Objects, Samples: len(s.Objects)}
-	}
-	if err := h.refresh(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.sweep(newBudget(t.Context(), time.Minute), sweeps); err != nil {
-		t.Fatal(err)
+	isLate := func(l *keeper.Sweep) bool { return l.Premise == keeper.PremiseBudget }
+	for range 10 { // a machine that is busy makes a pass take too long to prove anything
+		for i, s := range suspects {
+			sweeps[i] = &keeper.Sweep{Lost: slices.Clone(s.Objects), Samples: len(s.Objects)}
+		}
+		if err := h.refresh(); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.sweep(newBudget(t.Context(), time.Minute), sweeps); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(sweeps, isLate) {
+			break
+		}
 	}
 	for i, l := range sweeps {
 		isRight := len(l.Lost) == 0

@@ -87,7 +87,8 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		switch {
 		case len(found) > 0:
 			rep.addTo(candidates, independent(found))
-		case known > 0, tracked != nil && len(n.edges) > 0 && !rep.isStill(tracked):
+		case known > 0, len(n.edges) == 0 && n.foreign == 0 && n.isMoving,
+			tracked != nil && len(n.edges) > 0 && !rep.isStill(tracked):
 			pathless = append(pathless, n.asked)
 			rest.changed++
 		case tracked != nil && len(n.edges) > 0:
@@ -182,16 +183,41 @@ func (rep *reporter) isStill(tracked *way) bool {
 // holds reports whether all words of a way are unchanged.
 func (rep *reporter) holds(f rootPath) bool {
 	if f.word != nil && !rep.isUnchanged(*f.word) {
-		return false
+		return rep.leads(f)
 	}
 
 	for w := f.way; w != nil; w = w.below {
 		if slices.ContainsFunc(w.words, func(e edge) bool { return !rep.isUnchanged(e) }) &&
 			!rep.stillHas(w) {
-			return false
+			return rep.leads(f)
 		}
 	}
 	return true
+}
+
+// leads reports whether a root leads to a sample by memory of C at the offsets of a way, whatever
+// its words are now: the head of a list moves.
+func (rep *reporter) leads(f rootPath) bool {
+	if f.word == nil {
+		return false
+	}
+
+	at, before := f.word.at, f.word.value
+	now, ok := rep.heap.readWord(at)
+	for w := f.way; ok && w.below != nil; w = w.below {
+		switch {
+		case w.node.typ != nil:
+			return false
+		case len(w.words) == 0: // a list, of which the known part stays
+			ok = rep.ways.lists.leads(at, listPlace{w.node.address, w.at - w.node.address})
+			at, now, before = 0, w.below.node.address, w.below.node.address
+		default:
+			at = now + w.at - before
+			now, ok = rep.heap.readWord(at)
+			before = w.words[0].value
+		}
+	}
+	return ok && now == before
 }
 
 // stillHas reports whether a container still has its reference: its table moves as it grows.
@@ -227,8 +253,8 @@ func (m *memory) findWord(address, size, value uint64) uint64 {
 
 // isUnchanged reports whether a word is as it was when it was found.
 func (rep *reporter) isUnchanged(e edge) bool {
-	now, err := rep.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
-	return err == nil && now[0] != nil && mem.Word(now[0], 0) == e.value
+	now, ok := rep.heap.readWord(e.at)
+	return ok && now == e.value
 }
 
 // independent returns the ways whose container no better way has: they are other keepers, and not

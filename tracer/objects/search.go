@@ -97,6 +97,14 @@ func (h *Heap) Search(
 		return results, whole.canceled()
 	}
 	_ = h.searchAgain(whole, suspects, results, began, isRest)
+	for i := range results { // a sweep reads more than a search
+		r := &results[i]
+		isKept := r.Sweep.Samples > 0 && r.Sweep.Premise == keeper.PremiseHolds &&
+			len(r.Sweep.Lost) == 0
+		if r.Reason == keeper.ReasonUnreferenced && r.Type == "" && isKept {
+			r.Reason = keeper.ReasonNative
+		}
+	}
 	return results, whole.canceled()
 }
 
@@ -215,6 +223,7 @@ func (h *Heap) searchIn(
 func newSearch(h *Heap) *search {
 	lists := &linkedLists{
 		heap: h, heads: make(map[*node]*way), passed: make(map[listPlace]uint64),
+		newest: make(map[listPlace]uint64),
 	}
 	s := &search{
 		heap: h, lists: lists, ways: newWayFinder(h, lists), done: make(map[*node]bool),
@@ -336,7 +345,7 @@ func (s *search) frontier(samples [][]*node) (next []*node, after int, isRooted 
 			if !seen[w.node] && len(next) < maxFrontier && targets < maxTargets {
 				seen[w.node] = true
 				next = append(next, w.node)
-				targets += s.heap.eachTarget(w.node, func(uint64) {})
+				targets += s.nodes.eachTarget(w.node, func(uint64) {})
 			}
 		}
 	}
@@ -354,7 +363,7 @@ func (s *search) level(frontier []*node) error {
 	if s.index.only != nil { // all references do not fit
 		only := make(map[uint64]bool)
 		for _, n := range frontier {
-			s.heap.eachTarget(n, func(address uint64) { only[s.index.wordOf(address)] = true })
+			s.nodes.eachTarget(n, func(address uint64) { only[s.index.wordOf(address)] = true })
 		}
 		if err := s.index.read(only); err != nil {
 			return err
@@ -364,7 +373,7 @@ func (s *search) level(frontier []*node) error {
 	var hits []hit
 	for _, n := range frontier {
 		n.isFollowed, n.searched = true, !s.index.isCut
-		s.heap.eachTarget(n, func(address uint64) {
+		s.nodes.eachTarget(n, func(address uint64) {
 			words, areAll := s.index.referers(address)
 			n.more = n.more || !areAll || len(hits) > maxHits
 			for _, at := range words {
@@ -409,8 +418,8 @@ func (s *search) keep(hits []hit) (n int) {
 }
 
 // eachTarget calls add with each address that refers to a node, and returns how many there are.
-func (h *Heap) eachTarget(n *node, add func(address uint64)) (count uint64) {
-	version := h.version
+func (nodes *nodeTable) eachTarget(n *node, add func(address uint64)) (count uint64) {
+	version := nodes.heap.version
 	if n.typ != nil {
 		add(n.address)
 		switch { // both tags are the lowest bit
@@ -444,9 +453,8 @@ func (h *Heap) eachTarget(n *node, add func(address uint64)) (count uint64) {
 // hit adds a word that refers to a node, if it still does.
 func (s *search) hit(found hit) {
 	n, at := found.node, found.at
-	r, ok := s.heap.memory.regionAt(at)
-	if now, isRead := s.heap.pages.word(at); !ok || !isRead || now != found.value {
-		s.follow(found, r)
+	if now, isRead := s.heap.pages.word(at); !isRead || now != found.value {
+		n.isMoving = !s.follow(found) || n.isMoving
 		return
 	}
 	if len(n.edges) >= maxEdges || s.edges >= maxAllEdges {
@@ -454,34 +462,49 @@ func (s *search) hit(found hit) {
 		return
 	}
 
-	// Memory with a name ends the way. Elsewhere the object or block that has the word is the next
-	// node.
 	e := edge{at: at, value: found.value}
-	switch r.kind {
-	case regionStatic:
-		e.root = s.heap.roots.staticRoot(at)
-	case regionStack:
-		e.root = s.heap.roots.stackRoot(at)
-	default:
-		if e.root = s.heap.roots.frameRoot(at); e.root != nil {
-			break
-		}
-		e.from = s.nodes.holder(s.index, at, r)
-		// An object may refer to itself and counts that, in contrast to memory of C.
-		if e.from == n && n.typ == nil || e.from != nil && s.heap.objects.isWeak(e.from, at) {
-			return
-		}
+	e.from, e.root = s.source(at)
+	if e.typ() == nil && n.typ == nil && s.isStreamPointer(at) {
+		n.isBuffer = true
 	}
-
+	// An object may refer to itself and counts that, in contrast to memory of C.
+	if e.from != nil && (e.from == n && n.typ == nil || s.heap.objects.isWeak(e.from, at)) {
+		return
+	}
 	if e.from == nil && e.root == nil {
+		r, _ := s.heap.memory.regionAt(at)
 		isDead := s.heap.memory.isOwn(n.block, at) ||
 			r.kind == regionHeap && s.nodes.isFree(s.index.chunkStart(at), r)
-		if !isDead && !s.follow(found, r) {
+		if !isDead && !s.follow(found) {
 			n.foreign++
 		}
 		return
 	}
 	s.add(n, e)
+}
+
+// isStreamPointer reports whether a word leads from a FILE to its buffer, which is data.
+func (s *search) isStreamPointer(at uint64) bool {
+	content, ok := s.heap.pages.peek(at-glibc.StreamBytes, glibc.StreamBytes)
+	return ok && glibc.IsStreamPointer(content)
+}
+
+// source returns the place of a word: memory with a name, which ends the way, or elsewhere the
+// object or block, which is the next node; neither: it is not known.
+func (s *search) source(at uint64) (from *node, root *keeper.Root) {
+	r, ok := s.heap.memory.regionAt(at)
+	switch {
+	case !ok:
+	case r.kind == regionStatic:
+		root = s.heap.roots.staticRoot(at)
+	case r.kind == regionStack:
+		root = s.heap.roots.stackRoot(at)
+	default:
+		if root = s.heap.roots.frameRoot(at); root == nil {
+			from = s.nodes.holder(s.index, at, r)
+		}
+	}
+	return from, root
 }
 
 // add adds a reference to a node.
@@ -496,9 +519,9 @@ func (s *search) add(n *node, e edge) {
 
 // follow looks for a word in the table of a container that has moved since the index was made, and
 // adds it from there: a list that grows moves all the time. It returns false if it has found none.
-func (s *search) follow(found hit, r region) bool {
+func (s *search) follow(found hit) bool {
 	h := s.heap
-	start := s.blockStart(found.at, r)
+	start := s.blockStart(found.at)
 	if start == 0 || h.objects == nil || len(found.node.edges) >= maxEdges {
 		return false
 	}
@@ -537,8 +560,12 @@ func (s *search) follow(found hit, r region) bool {
 }
 
 // blockStart returns where the block of a word began when the index was made; 0: it is not known.
-func (s *search) blockStart(at uint64, r region) uint64 {
+func (s *search) blockStart(at uint64) uint64 {
 	h := s.heap
+	r, ok := h.memory.regionAt(at)
+	if !ok {
+		return 0
+	}
 	switch size := h.memory.poolSize; r.kind {
 	case regionHeap:
 		if start := s.index.chunkStart(at); start != 0 {

@@ -259,6 +259,9 @@ func (f *wayFinder) follow(
 	queue *wayQueue, w *way, sample *node, in *shore,
 ) (found []rootPath, areKnown bool) {
 	n := w.node
+	if n.isBuffer && w.below != nil {
+		return nil, false
+	}
 	edges, isComplete := f.references(n)
 	areKnown = isComplete || n.typ == nil && n.isOwned()
 	if n.typ == nil && w.below != nil {

@@ -359,7 +359,7 @@ func (p *proof) ahead(frontier []*member) []*member {
 	}
 
 	for i := 0; i < len(frontier) && len(frontier) < maxAhead && !p.memory.budget.isSpent(); i++ {
-		p.heap.eachTarget(frontier[i].node, func(address uint64) {
+		p.nodes.eachTarget(frontier[i].node, func(address uint64) {
 			words, _ := p.index.referers(address)
 			for _, at := range words[:min(len(words), maxReferers)] {
 				r, ok := p.memory.regionAt(at)

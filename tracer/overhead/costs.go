@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // mappingCostNS is the cost of tracing a call that changes the address space, without its stack
@@ -18,19 +19,22 @@ import (
 // maps and unmaps.
 const mappingCostNS = 750
 
-// MeasureCosts measures the costs of probes with a child process, before anything is traced. It
-// samples nothing, and resets the counters in the end. faultPeriod is the number of page faults
-// per sample. ctx ends the measurement early.
+// MeasureCosts measures the costs of probes as they are attached in a process, or in any if it is
+// nil. It measures a child process, before anything is traced. It samples nothing, and resets the
+// counters in the end. faultPeriod is the number of page faults per sample. ctx ends the measurement
+// early.
 func MeasureCosts(
-	ctx context.Context, k *kernel.Kernel, faultPeriod uint64, timeout time.Duration, detach func([]link.Link),
+	ctx context.Context, k *kernel.Kernel, p *process.Process, faultPeriod uint64,
+	timeout time.Duration, detach func([]link.Link),
 ) (calibrate.Costs, error) {
 	const tooLong = 1 << 30 // bytes between samples; the child allocates less
 	if err := k.SetIntervals(tooLong, 0); err != nil {
 		return calibrate.DefaultCosts, err
 	}
 
+	way := k.WayIn(p)
 	costs, err := calibrate.Measure(ctx, calibrate.Tracing{
-		Mode: k.Mode, Programs: k.Program, SetTraced: k.SetTraced, Detach: detach,
+		Mode: way.Mode, Programs: way.Programs, SetTraced: k.SetTraced, Detach: detach,
 		FaultPeriod: faultPeriod,
 		Timeout:     timeout,
 	})

@@ -82,7 +82,7 @@ func testMeasured(t *testing.T, mode probe.Mode) {
 	detach := func(links []link.Link) { probe.Close(links) }
 	defaults := calibrate.DefaultCosts
 	for tries := 5; ; tries-- { // others that use the processor may spoil a measurement
-		costs, err := overhead.MeasureCosts(t.Context(), k, period, time.Minute, detach)
+		costs, err := overhead.MeasureCosts(t.Context(), k, nil, period, time.Minute, detach)
 		if err != nil {
 			t.Fatalf("%+v", err)
 		}

@@ -28,7 +28,7 @@ type Meter struct {
 	ownCPU  func() time.Duration // CPU time of allocscope's own processes, but to read objects
 
 	counted controller.Reading // by the counters before the meter was made
-	sum     controller.Reading // of the counts read by process, and of Own and Busiest
+	sum     controller.Reading // of the counts read by process, of Own, Busiest and Waited
 	Targets map[any]Usage      // at the last reading
 	own     time.Duration      // CPU time at the last reading
 	started bool               // allocscope has started up
@@ -86,14 +86,15 @@ func (m *Meter) Count() (controller.Reading, error) {
 	now.At = m.elapsed()
 	m.readTargets()
 	m.readOwn()
-	busiest, err := m.kernel.TakeBusiest()
+	busiest, waited, err := m.kernel.TakeBusiest()
 	if err != nil {
 		return now, err
 	}
 	m.sum.Busiest += busiest
+	m.sum.Waited += waited
 	now.Traced, now.Faults = m.sum.Traced, m.sum.Faults
 	now.Own, now.Start = m.sum.Own, m.sum.Start
-	now.Steps, now.Busiest = m.sum.Steps, m.sum.Busiest
+	now.Steps, now.Busiest, now.Waited = m.sum.Steps, m.sum.Busiest, m.sum.Waited
 	now.LiveShare = m.live()
 	return now, nil
 }

@@ -27,7 +27,11 @@ type Overhead struct {
 	// in the thread in which they took most. Own is the CPU time of allocscope since it has started
 	// up, and Start the time until then. Neither has the reading of objects.
 	Traced, InProbes, Busiest, Own, Start time.Duration
-	Mode                                  growth.HeapMode
+	// Waited is the time that the thread which waited most for allocscope has waited. SeesWaits is
+	// set where it was counted.
+	Waited    time.Duration
+	SeesWaits bool
+	Mode      growth.HeapMode
 	// Interval is the sampling interval in force, in bytes.
 	Interval uint64
 	// Bursts is the number of bursts, and Open how long probes were open in all modes.
@@ -45,9 +49,10 @@ type Overhead struct {
 }
 
 // Slowdown returns the share of the elapsed time that the probes took from the thread that they slow
-// down most. It adds up spans of time, in each of which that may be another thread.
+// down most, and the share that the thread which waited most has waited. Both add up spans of time,
+// in each of which that may be another thread: no thread was slowed down more.
 func (o Overhead) Slowdown() float64 {
-	return float64(o.Busiest) / float64(max(1, o.Elapsed))
+	return float64(o.Busiest+o.Waited) / float64(max(1, o.Elapsed))
 }
 
 // OwnLimit returns the CPU time that allocscope itself may have taken so far; 0: there is no limit.

@@ -16,7 +16,7 @@ func TestOverhead(t *testing.T) {
 		"busy": {
 			o: Overhead{
 				Limits: Limits{0.03, 0.02}, Elapsed: time.Minute, Traced: 100 * time.Second,
-				Busiest: 600 * time.Millisecond,
+				Busiest: 400 * time.Millisecond, Waited: 200 * time.Millisecond,
 			},
 			slowdown: 0.01, limit: 3 * time.Second,
 		},

@@ -54,9 +54,9 @@ type Runner struct {
 	reported   costTotals // when Cost was called last
 }
 
-// costTotals are totals since tracing started: the time of probes in the busiest thread, the CPU
-// time of allocscope, how long probes were open, and the time itself.
-type costTotals struct{ busiest, own, open, at time.Duration }
+// costTotals are totals since tracing started: the time taken from the thread that is slowed down
+// most, the CPU time of allocscope, how long probes were open, and the time itself.
+type costTotals struct{ slowed, own, open, at time.Duration }
 
 // Start starts a Runner, which runs until it is closed. It sets the limit of the options.
 func Start(
@@ -198,6 +198,7 @@ func (r *Runner) Overhead() Overhead {
 		Traced:      max(0, r.last.Traced-totals.InProbes),
 		InProbes:    totals.InProbes,
 		Busiest:     totals.Busiest,
+		Waited:      r.last.Waited,
 		Own:         r.last.Own,
 		Start:       r.last.Start,
 		Mode:        mode,
@@ -216,12 +217,12 @@ func (r *Runner) Overhead() Overhead {
 func (r *Runner) Cost() growth.OverheadSample {
 	o := r.Overhead()
 	before := r.reported
-	now := costTotals{busiest: o.Busiest, own: o.Own, open: o.Open, at: r.elapsed()}
+	now := costTotals{slowed: o.Busiest + o.Waited, own: o.Own, open: o.Open, at: r.elapsed()}
 	r.reported = now
 
 	elapsed := now.at - before.at
 	return growth.OverheadSample{
-		Slowdown:    ratio(now.busiest-before.busiest, elapsed, 1e6),
+		Slowdown:    ratio(now.slowed-before.slowed, elapsed, 1e6),
 		Own:         ratio(now.own-before.own, elapsed, 1e6),
 		ProbedShare: ratio(now.open-before.open, elapsed, 1e3),
 	}

@@ -72,7 +72,7 @@ var systemCalls = []string{
 //   - tcmalloc: src/system-alloc.cc
 func isInternal(function string) bool {
 	switch {
-	case hasPrefix(function, "os_pages_", "je_pages_", "_rjem_je_pages_"),
+	case hasPrefix(function, "os_pages_"), strings.Contains(function, "je_pages_"),
 		hasPrefix(function, "_mi_", "mi_", "unix_mmap"),
 		hasPrefix(function, "tcmalloc::", "TCMalloc_System"):
 		return true

@@ -38,6 +38,7 @@ func TestAllocatorCode(t *testing.T) {
 
 		{"jemalloc linked in", []frame{{"mmap", libc}, {"je_pages_map", program}}, true},
 		{"by a static function", []frame{{"mmap", libc}, {"os_pages_map.constprop.0", program}}, true},
+		{"of Arrow", []frame{{"mmap", libc}, {"je_arrow_private_je_pages_map", arrow}}, true},
 		{"of a Rust crate", []frame{{"mmap", libc}, {"_rjem_je_pages_map", program}}, true},
 		{"mimalloc linked in", []frame{{"mmap", libc}, {"mi_unix_mmap", arrow}}, true},
 		{"tcmalloc linked in", []frame{{"mmap", program}, {"MmapSysAllocator::Alloc", program}}, true},

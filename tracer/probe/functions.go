@@ -113,6 +113,7 @@ type allocatorAPI struct {
 var allocatorAPIs = []allocatorAPI{
 	{"dallocx", jemalloc("")},
 	{"je_free", slices.Concat(prefixed("je_"), jemalloc("je_"))},
+	{"je_arrow_free", slices.Concat(prefixed("je_arrow_"), jemalloc("je_arrow_"))},
 	// The Rust crate tikv-jemallocator.
 	{"_rjem_free", slices.Concat(prefixed("_rjem_"), jemalloc("_rjem_"))},
 	{"tc_free", tcmalloc},

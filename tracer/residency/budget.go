@@ -18,6 +18,9 @@ const (
 	// short the interval between snapshots.
 	alwaysFullScanSeconds = 10e-3
 
+	// endScanSeconds is the CPU time up to which they are at the end of the trace, which happens once.
+	endScanSeconds = 0.5
+
 	// initialSecondsPerByte is the cost of a scan before any was measured: 5 ms a GiB.
 	initialSecondsPerByte = 5e-3 / (1 << 30)
 
@@ -41,7 +44,7 @@ type Budget struct {
 
 // ShareFor returns the share of the pages that may be scanned now of processes with so many
 // resident bytes, at least minScanShare. part is the part of the budget that is for them.
-func (b *Budget) ShareFor(resident int64, now time.Time, part float64) float64 {
+func (b *Budget) ShareFor(resident int64, now time.Time, part float64, atEnd bool) float64 {
 	b.limiter.Share = scanCPUShare
 	accrued := max(minAccrued, b.limiter.Accrue(now))
 
@@ -50,7 +53,7 @@ func (b *Budget) ShareFor(resident int64, now time.Time, part float64) float64 {
 	}
 	expected := b.SecondsPerByte * float64(max(resident, 1)) // of a scan of all pages
 	allowed := part*accrued.Seconds() - b.fixedSeconds
-	if expected <= max(alwaysFullScanSeconds, allowed) {
+	if expected <= max(alwaysFullScanSeconds, allowed) || atEnd && expected <= endScanSeconds {
 		return 1
 	}
 	return max(minScanShare, allowed/expected)

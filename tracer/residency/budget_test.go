@@ -17,7 +17,7 @@ func TestBudget(t *testing.T) {
 			var b Budget
 			var spent time.Duration // in the second half
 			for i := range snapshots {
-				share := b.ShareFor(resident, start.Add(time.Duration(i)*interval), 1)
+				share := b.ShareFor(resident, start.Add(time.Duration(i)*interval), 1, false)
 				cost := time.Duration(50 * share * float64(perGiB))
 				b.Learn(share*resident, cost, 0)
 				if i >= snapshots/2 {
@@ -37,7 +37,7 @@ func TestBudget(t *testing.T) {
 	t.Run("small process is scanned as a whole", func(t *testing.T) {
 		var b Budget
 		for i := range 100 {
-			share := b.ShareFor(1<<30, start.Add(time.Duration(i)*time.Second), 1)
+			share := b.ShareFor(1<<30, start.Add(time.Duration(i)*time.Second), 1, false)
 			if share != 1 {
 				t.Fatalf("share of 1 GiB is %v, want 1", share)
 			}
@@ -47,9 +47,9 @@ func TestBudget(t *testing.T) {
 
 	t.Run("scan of few bytes teaches nothing", func(t *testing.T) {
 		var b Budget
-		before := b.ShareFor(40<<30, start, 1)
+		before := b.ShareFor(40<<30, start, 1, false)
 		b.Learn(1<<20, time.Second, 0)
-		if after := b.ShareFor(40<<30, start, 1); math.Abs(after-before) > 1e-9 {
+		if after := b.ShareFor(40<<30, start, 1, false); math.Abs(after-before) > 1e-9 {
 			t.Errorf("share %v after a scan of 1 MiB that took 1 s, %v before", after, before)
 		}
 	})

@@ -8,6 +8,7 @@ package residency
 import (
 	"errors"
 	"os"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -40,8 +41,10 @@ type Tracker struct {
 	// maxShare is the largest share of the pages that a scan reads, at most 1.
 	maxShare float64
 
-	// walks limits the walks of malloc's heaps.
-	walks duty.Limiter
+	// walks limits the walks of malloc's heaps. walked is when the last one began, since tracing
+	// started.
+	walks  duty.Limiter
+	walked time.Duration
 
 	// older are large blocks of malloc that are older than the trace, as far as it is known. It is
 	// nil before the first walk.

@@ -12,22 +12,26 @@ import (
 )
 
 // walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
-// minutes.
-const walkCPUShare = 0.002
+// minutes. But there is always one when a trace is walkSpacing times as long as at the last one, and
+// one at the end: a short trace of a large heap would not know what of it is free.
+const walkCPUShare, walkSpacing = 0.002, 4
 
 // chunkHeaderBytes is the size of the header that malloc writes when it makes a chunk: where its page
 // is younger than the trace, the chunk is too.
 const chunkHeaderBytes = 16
 
-// WalkHeaps walks malloc's heaps, right after a scan of their pages. It returns nil where that has
-// cost too much lately, where not all pages were scanned, and where the chunks do not add up: they
-// may change faster than they can be read.
+// WalkHeaps walks malloc's heaps, right after a scan of their pages, and returns the CPU time that it
+// took. The walk is nil where that has
+// cost too much lately, unless the trace ends, where not all pages were scanned, and where the chunks do
+// not add up: they may change faster than they can be read.
 func (t *Tracker) WalkHeaps(
-	scan *Scan, allocator liveness.ProcessAllocator, at time.Duration,
-) *growth.HeapWalk {
-	if scan.Share < 1 || !t.walks.Allowed(time.Now()) {
-		return nil
+	scan *Scan, allocator liveness.ProcessAllocator, at time.Duration, atEnd bool,
+) (walk *growth.HeapWalk, cost time.Duration) {
+	isDue := t.walks.Allowed(time.Now()) || at >= walkSpacing*t.walked || atEnd
+	if scan.Share < 1 || !isDue {
+		return nil, 0
 	}
+	t.walked = at
 
 	// Free memory from before tracing started is in rows of its own.
 	sums := scan.runs.PrefixSums()
@@ -38,11 +42,10 @@ func (t *Tracker) WalkHeaps(
 
 	var chunks glibc.HeapChunks
 	var err error
-	t.walks.Spend(process.MeasureCPUTime(func() {
-		chunks, err = allocator.WalkHeaps(t.process, resident)
-	}))
+	cost = process.MeasureCPUTime(func() { chunks, err = allocator.WalkHeaps(t.process, resident) })
+	t.walks.Spend(cost)
 	if err != nil {
-		return nil
+		return nil, cost
 	}
 
 	if t.older == nil {
@@ -51,5 +54,5 @@ func (t *Tracker) WalkHeaps(
 		})
 	}
 	t.keepOlder(chunks.Large, at)
-	return &growth.HeapWalk{At: at, FreeResident: int64(chunks.FreeResident)}
+	return &growth.HeapWalk{At: at, FreeResident: int64(chunks.FreeResident)}, cost
 }

@@ -123,8 +123,12 @@ func attachTracepoint(
 
 // attachExec attaches to the tracepoint that reports execve(2) of all processes.
 func attachExec(k *kernel.Kernel) (link.Link, error) {
-	const name = "sched_process_exec"
-	program, err := k.Program(bpf.ProgOnExec)
+	return attachRaw(k, "sched_process_exec", bpf.ProgOnExec)
+}
+
+// attachRaw attaches a program to a tracepoint without a perf event, which costs least.
+func attachRaw(k *kernel.Kernel, name, programName string) (link.Link, error) {
+	program, err := k.Program(programName)
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,13 @@ type SystemOptions struct {
 // all processes but the targets.
 type System struct {
 	statuses []Status
-	links    []link.Link // of the sources, and of the events that end a target
+	links    []link.Link // of the sources, of the events that end a target, and of waits
+	// seesWaits is set where the time is counted that threads wait for allocscope.
+	seesWaits bool
 }
+
+// SeesWaits reports whether the time is counted that threads of the targets wait for allocscope.
+func (s *System) SeesWaits() bool { return s.seesWaits }
 
 // AttachSystem attaches the sources that are wanted. A source that cannot be attached has its
 // reason in its status. Without execve nothing can be traced.
@@ -34,6 +39,9 @@ func AttachSystem(k *kernel.Kernel, o SystemOptions) (*System, error) {
 	if oom, err := attachOOM(k); err == nil { // else a kill looks like any exit
 		s.links = append(s.links, oom)
 	}
+	waits, err := attachWaits(k)
+	s.seesWaits = err == nil
+	s.links = append(s.links, waits...)
 
 	for _, r := range registry {
 		if r.attach == nil {

@@ -8,11 +8,8 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/mem"
@@ -23,7 +20,8 @@ const debugDir = "/usr/lib/debug"
 
 // DebugFiles finds the separate debug files of a session's programs. The owner of a program can have
 // any file checked for being its debug file, which takes to read it: DebugFiles reads each file for
-// its checksum once, and maxLinked bytes in all. It is safe for concurrent use.
+// its checksum once, and maxLinked bytes in all, with the MiniDebugInfo that it unpacks. It is safe
+// for concurrent use.
 type DebugFiles struct {
 	mu   sync.Mutex
 	left int64 // bytes that may still be read
@@ -53,8 +51,8 @@ type debugPath struct {
 	checksum   bool // has to match the one in .gnu_debuglink
 }
 
-// find opens the debug file of f. binary is where the process sees the file and
-// root the process's root directory, "" for none.
+// find opens the debug file of f, or unpacks its MiniDebugInfo. binary is where the process sees the
+// file and root the process's root directory, "" for none.
 func (d *DebugFiles) find(f *File, binary, root string) {
 	link, sum, err := f.image.debugLink()
 	f.problem(err)
@@ -69,6 +67,9 @@ func (d *DebugFiles) find(f *File, binary, root string) {
 			f.problem(fmt.Errorf("read debug file %s in %s: %w", p.path, p.root, err))
 		}
 	}
+
+	f.mini, err = d.miniDebug(f.image)
+	f.problem(err)
 }
 
 // debugPaths lists where gdb looks for debug files, the host's first:
@@ -109,7 +110,7 @@ func debugPaths(buildID, link, binary, root string) []debugPath {
 // open opens the debug file at p. Its build ID has to be buildID, and with
 // p.checksum the CRC-32 of its bytes sum.
 func (d *DebugFiles) open(p debugPath, buildID string, sum uint32) (_ *debugFile, err error) {
-	file, err := openInRoot(p.root, p.path)
+	file, err := hostile.OpenInRoot(p.root, p.path)
 	if err != nil {
 		return nil, err
 	}
@@ -169,6 +170,16 @@ func (m *image) debugLink() (name string, sum uint32, err error) {
 	return name, binary.LittleEndian.Uint32(buf[at:]), nil
 }
 
+// spend takes bytes from those that may still be read. The caller holds d.mu.
+func (d *DebugFiles) spend(bytes int64) error {
+	if bytes > d.left {
+		return fmt.Errorf("%d bytes exceed the %d that are left of %d for a trace",
+			bytes, d.left, maxLinked)
+	}
+	d.left -= bytes
+	return nil
+}
+
 // checksum returns the CRC-32 of a file.
 func (d *DebugFiles) checksum(file *hostile.File) (uint32, error) {
 	d.mu.Lock()
@@ -178,35 +189,13 @@ func (d *DebugFiles) checksum(file *hostile.File) (uint32, error) {
 	if sum, ok := d.sums[key]; ok {
 		return sum, nil
 	}
-	if key.size > d.left {
-		return 0, fmt.Errorf("%d bytes to check exceed the %d that are left of %d for a trace",
-			key.size, d.left, maxLinked)
+	if err := d.spend(key.size); err != nil { // also of a file that cannot be read to its end
+		return 0, err
 	}
-
-	d.left -= key.size // also of a file that cannot be read to its end
 	hash := crc32.NewIEEE()
 	if _, err := io.Copy(hash, io.NewSectionReader(file, 0, key.size)); err != nil {
 		return 0, err
 	}
 	d.sums[key] = hash.Sum32()
 	return d.sums[key], nil
-}
-
-// openInRoot opens a regular file for reading at a path that is resolved as if
-// root were the root directory: no symbolic link or .. leads out of it
-// (openat2(2), RESOLVE_IN_ROOT, Linux 5.6). os.Root would refuse the absolute
-// links that are common in system images.
-func openInRoot(root, path string) (*hostile.File, error) {
-	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open root: %w", err)
-	}
-	defer dir.Close()
-
-	const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
-	f, err := hostile.Open(dir, path, inRoot, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return f, nil
 }

@@ -2,9 +2,7 @@ package symbol
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -238,32 +236,6 @@ var refused = []struct {
 	{"loop", "too many levels of symbolic links", func(t *testing.T, p splitProgram) {
 		symlink(t, p.byBuildID, p.in(p.byBuildID))
 	}},
-}
-
-// No link leads out of the root of the process.
-func TestOpenInRoot(t *testing.T) {
-	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
-	write(t, outside, []byte("x"))
-	symlink(t, outside, filepath.Join(root, "absolute"))
-	symlink(t, "../../../../../../../../"+outside, filepath.Join(root, "relative"))
-	symlink(t, "/proc/self/root", filepath.Join(root, "magic"))
-
-	for _, path := range []string{
-		"/absolute", "relative", "../../../../../../" + outside, outside, "magic/etc/passwd",
-	} {
-		if f, err := openInRoot(root, path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("openInRoot(%s) = %v, %v, want %v", path, f, err, fs.ErrNotExist)
-		}
-	}
-
-	// /proc/self/root leads out of any root that has a /proc, unless magic links are refused.
-	if f, err := openInRoot("/", "/proc/self/root/etc/passwd"); !errors.Is(err, unix.ELOOP) {
-		t.Errorf("openInRoot through a magic link = %v, %v, want %v", f, err, unix.ELOOP)
-	}
-
-	f := tracertest.Must(openInRoot(filepath.Dir(outside), "/outside"))(t)
-
-	f.Close()
 }
 
 func symlink(t *testing.T, target, path string) {

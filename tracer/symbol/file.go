@@ -10,11 +10,11 @@
 //  1. .symtab of the file,
 //  2. .symtab of its separate debug file (debugfile.go), sought only when the
 //     file has no .symtab,
-//  3. .dynsym of the file.
+//  3. .symtab of its MiniDebugInfo (minidebug.go), sought only when there is no
+//     debug file, and .dynsym of the file: neither lists the symbols of the other.
 //
-// Not read: DWARF, the compressed .gnu_debugdata of Fedora, .dynsym without a
-// section header, and PLT entries: they jump rather than call, so that no
-// return address of a stack lies in one.
+// Not read: DWARF, .dynsym without a section header, and PLT entries: they jump
+// rather than call, so that no return address of a stack lies in one.
 package symbol
 
 import (
@@ -33,6 +33,7 @@ type File struct {
 	image     *image
 	opened    *hostile.File // by New; nil: the caller's
 	debug     *debugFile    // nil: none found, none needed, or not sought yet
+	mini      *image        // MiniDebugInfo; nil as debug
 	findDebug func()        // nil: none is needed
 
 	functions, variables namedSymbols
@@ -41,10 +42,20 @@ type File struct {
 
 // namedSymbols are the symbols of one kind, and the names of them that were read.
 type namedSymbols struct {
-	table
-	loaded bool           // the symbol table was sought
-	cache  map[int]string // printed names by index in table; bounded by maxCache
-	cached int            // bytes in cache
+	tables []table
+	loaded bool               // the symbol tables were sought
+	cache  map[*symbol]string // printed names; bounded by maxCache
+	cached int                // bytes in cache
+}
+
+// find returns the symbol that contains an address, and its table; nil: there is none.
+func (s *namedSymbols) find(vaddr uint64) (t *table, i int) {
+	for n := range s.tables {
+		if i, ok := s.tables[n].find(vaddr); ok {
+			return &s.tables[n], i
+		}
+	}
+	return nil, 0
 }
 
 // New reads the headers of f, a 64-bit little-endian ELF executable or shared
@@ -215,32 +226,33 @@ func (f *File) name(
 	symbols *namedSymbols, isWanted kindFilter, vaddr uint64,
 ) (name string, offset uint64, ok bool) {
 	f.load(symbols, isWanted)
-	i, ok := symbols.find(vaddr)
-	if !ok {
+	t, i := symbols.find(vaddr)
+	if t == nil {
 		return "", 0, false
 	}
 
-	name, ok = symbols.cache[i]
+	found := &t.symbols[i]
+	name, ok = symbols.cache[found]
 	if !ok {
-		raw, err := symbols.name(i)
+		raw, err := t.name(i)
 		f.problem(err)
 		name = printed(raw)
-		symbols.remember(i, name)
+		symbols.remember(found, name)
 	}
 
-	return name, vaddr - symbols.symbols[i].value, name != ""
+	return name, vaddr - found.value, name != ""
 }
 
 // Size returns the bytes of code of the function that begins at a virtual
 // address, 0 if the best symbol table lists no such function or not its size.
 func (f *File) Size(vaddr uint64) uint64 {
 	f.load(&f.functions, isFunction)
-	i, ok := f.functions.find(vaddr)
-	if !ok || f.functions.symbols[i].value != vaddr {
+	t, i := f.functions.find(vaddr)
+	if t == nil || t.symbols[i].value != vaddr {
 		return 0
 	}
 
-	return f.functions.symbols[i].size()
+	return t.symbols[i].size()
 }
 
 // TableBytes is the memory of the symbol tables and of the names that were read, in bytes. A nil
@@ -249,12 +261,20 @@ func (f *File) TableBytes() int {
 	if f == nil {
 		return 0
 	}
-	return f.functions.bytes() + f.variables.bytes()
+	unpacked := 0
+	if f.mini != nil {
+		unpacked = int(f.mini.size)
+	}
+	return unpacked + f.functions.bytes() + f.variables.bytes()
 }
 
 func (s *namedSymbols) bytes() int {
 	const symbolBytes = int(unsafe.Sizeof(symbol{}))
-	return symbolBytes*len(s.symbols) + 8*len(s.last) + s.cached
+	sum := s.cached
+	for _, t := range s.tables {
+		sum += symbolBytes*len(t.symbols) + 8*len(t.last)
+	}
+	return sum
 }
 
 // Err returns the errors that cost names so far, nil if none did: damaged sections and symbol
@@ -262,7 +282,7 @@ func (s *namedSymbols) bytes() int {
 // stripped is not an error.
 func (f *File) Err() error { return errors.Join(f.problems...) }
 
-// load reads the wanted symbols of the best symbol table, once.
+// load reads the wanted symbols of the best symbol tables, once.
 func (f *File) load(symbols *namedSymbols, isWanted kindFilter) {
 	if symbols.loaded {
 		return
@@ -284,26 +304,31 @@ func (f *File) load(symbols *namedSymbols, isWanted kindFilter) {
 		sources = append(sources, source{f.debug.image, f.debug.image.symtab})
 	}
 
+	if f.mini != nil {
+		sources = append(sources, source{f.mini, f.mini.symtab})
+	}
 	sources = append(sources, source{f.image, f.image.dynsym})
 	for _, s := range sources {
 		t, err := readTable(s.image, s.section, isWanted)
 		f.problem(err)
 		if len(t.symbols) > 0 {
-			symbols.table = t
+			symbols.tables = append(symbols.tables, t)
+		}
+		if len(t.symbols) > 0 && s.image != f.mini {
 			return
 		}
 	}
 }
 
-// remember caches the name of symbol i.
-func (s *namedSymbols) remember(i int, name string) {
+// remember caches the name of a symbol.
+func (s *namedSymbols) remember(of *symbol, name string) {
 	const overhead = 64 // bytes of an entry of the map, roughly
 	if s.cached += len(name) + overhead; s.cache == nil || s.cached > maxCache {
-		s.cache = make(map[int]string)
+		s.cache = make(map[*symbol]string)
 		s.cached = len(name) + overhead
 	}
 
-	s.cache[i] = name
+	s.cache[of] = name
 }
 
 // problem keeps err for Err, up to maxProblems of them.

@@ -172,6 +172,9 @@ func TestNameHostile(t *testing.T) {
 		{"_RNvXs_NtCs5_3foo3barNtB4_3BazNtB4_5Trait3run", "<foo::bar::Baz as foo::bar::Trait>::run"},
 		{"main.(*Cache[go.shape.string]).Put", "main.(*Cache[...]).Put"},
 		{"gopkg.in/yaml%2ev3.Marshal", "gopkg.in/yaml.v3.Marshal"},
+		{"_cgo_44730a4b2f0f_Cfunc_hold", "C.hold"},
+		{"_cgo_44730a4b2f0f_C2func_open", "C.open"},
+		{"_cgo_topofstack", "_cgo_topofstack"},
 	}
 
 	var names []string
@@ -181,11 +184,12 @@ func TestNameHostile(t *testing.T) {
 
 	f := openSound(t, assemble(t, labels(names...)), "")
 	f.load(&f.functions, isFunction)
-	if got, want := len(f.functions.symbols), len(tests); got != want {
+	symbols := f.functions.tables[0].symbols
+	if got, want := len(symbols), len(tests); got != want {
 		t.Fatalf("%d symbols, want %d", got, want)
 	}
 
-	for i, s := range f.functions.symbols { // the functions lie in the order of the source
+	for i, s := range symbols { // the functions lie in the order of the source
 		for range 2 { // read, then cached
 			if got, ok := f.Name(s.value); !ok || got != tests[i].want {
 				t.Errorf("Name of %q = %q, %v, want %q", tests[i].name, got, ok, tests[i].want)
@@ -483,8 +487,10 @@ func exercise(t *testing.T, data []byte) {
 	}
 
 	file.load(&file.functions, isFunction)
-	for _, s := range file.functions.symbols[:min(len(file.functions.symbols), 50)] {
-		addresses = append(addresses, s.value, s.end(), s.end()+1)
+	for _, t := range file.functions.tables {
+		for _, s := range t.symbols[:min(len(t.symbols), 50)] {
+			addresses = append(addresses, s.value, s.end(), s.end()+1)
+		}
 	}
 
 	for _, vaddr := range addresses {

@@ -30,6 +30,7 @@ type image struct {
 	hash    span       // .gnu.hash: finds symbols of .dynsym; empty if there is none
 	frames  elf.Prog64 // PT_GNU_EH_FRAME: finds the FDE of a function; zero if there is none
 	link    span       // .gnu_debuglink; empty if there is none
+	mini    span       // .gnu_debugdata; empty if there is none
 	buildID string
 
 	probeBase uint64 // address of .stapsdt.base; 0: there is none
@@ -278,6 +279,8 @@ func (m *image) findNamed(sections []elf.Section64, names int) error {
 		switch {
 		case isNamed(debugLinkSection) && m.link.size == 0:
 			m.link = span{s.Off, s.Size}
+		case isNamed(miniDebugSection):
+			m.mini = span{s.Off, s.Size}
 		case isNamed(probeBaseSection):
 			m.probeBase = s.Addr
 		case isNamed(".rodata"):

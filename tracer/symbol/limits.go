@@ -14,6 +14,8 @@ const (
 	maxBuildID     = 64        // bytes; GNU ld writes 20
 	maxLink        = 4096      // bytes of .gnu_debuglink
 	maxLinked      = 1 << 31   // bytes of all debug files of a session whose checksums are computed
+	maxPacked      = 16 << 20  // bytes of .gnu_debugdata; 0.3 MB for libpython
+	maxUnpacked    = 64 << 20  // bytes that are unpacked of it
 	maxSymbols     = 8 << 20   // of a symbol table: 24 bytes each in the file, up to 16.2 in memory
 	maxNames       = 256 << 20 // bytes of a string table that is searched
 	maxName        = 4096      // bytes of a name, mangled and demangled

@@ -234,14 +234,22 @@ func printed(name string) string {
 // typeShape matches the type arguments of a generic function of Go, by their shapes in memory.
 var typeShape = regexp.MustCompile(`\[go\.shape\..*\]`)
 
-// goName is a name of a function of Go as Go's own tools print it: without type arguments, and with
-// the dots of the last part of the package's path, which the linker escapes.
+// cgoCall matches the functions of C that cgo writes, a package's hash and the called function in
+// their names (cmd/cgo/out.go).
+var cgoCall = regexp.MustCompile(`^_cgo_[0-9a-f]{8,}_C2?func_(\w+)$`)
+
+// goName is a name of a function of Go as Go's own tools print it: without type arguments, with
+// the dots of the last part of the package's path, which the linker escapes, and C.NAME where Go
+// calls C.
 func goName(name string) string {
 	if strings.Contains(name, "[go.shape.") {
 		name = typeShape.ReplaceAllString(name, "[...]")
 	}
 	if strings.Contains(name, "/") {
 		name = strings.ReplaceAll(name, "%2e", ".")
+	}
+	if m := cgoCall.FindStringSubmatch(name); m != nil {
+		return "C." + m[1]
 	}
 	return name
 }

@@ -89,6 +89,8 @@ type heapSpan struct {
 	// top is the top chunk when it was read; zero: it is to be read. The first chunk that is split
 	// off it later begins there, too.
 	top mem.Span
+	// grown is set if the top chunk lies beyond the end: the heap has grown since the maps were read.
+	grown bool
 	// read is the end of the pages that a walk has read; 0: it has read none.
 	read uint64
 }
@@ -117,18 +119,21 @@ func (a *Malloc) heapsOf(
 // mainHeap returns the heap of the main arena. It fails where the heap goes on in other mappings,
 // or has not begun.
 func (a *Malloc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
-	m, ok := process.FindMapping(maps, r.top)
-	if !ok || m.Path != "[heap]" {
+	at := slices.IndexFunc(maps, func(m process.Mapping) bool { return m.End > r.top })
+	if at < 0 || maps[at].Start > r.top { // between mappings: the heap has grown since
+		at--
+	}
+	if at < 0 || maps[at].Path != "[heap]" {
 		return nil, ErrBrokenChain
 	}
-	start, end := m.Start, m.End
+	start, end := maps[at].Start, maps[at].End
 	for _, o := range slices.Backward(maps) { // a fork splits it
-		if o.Path == m.Path && o.End == start {
+		if o.Path == maps[at].Path && o.End == start {
 			start = o.Start
 		}
 	}
 	for _, o := range maps {
-		if o.Path == m.Path && o.Start == end {
+		if o.Path == maps[at].Path && o.Start == end {
 			end = o.End
 		}
 	}
@@ -168,13 +173,17 @@ func (a *Malloc) arenaHeaps(memory mem.Reader, r arena) (heaps []heapSpan, err e
 	return nil, ErrBrokenChain
 }
 
-// readTop reads the top chunk of the heap's arena.
+// readTop reads the top chunk of the heap's arena, as far as the end of the heap.
 func (h *heapSpan) readTop(memory mem.Reader) error {
 	pointer, err := mem.PeekOne(memory, h.topAt, 8)
 	if err != nil || pointer == nil {
 		return errors.Join(err, ErrBrokenChain)
 	}
 	top := mem.Word(pointer, 0)
+	if top >= h.end {
+		h.grown = true
+		return nil
+	}
 
 	// The size belongs to the top chunk only if the chunk is still the top.
 	contents, err := memory.Peek([]uint64{top, h.topAt}, HeaderSize)
@@ -182,10 +191,9 @@ func (h *heapSpan) readTop(memory mem.Reader) error {
 		return err
 	}
 	header, again := contents[0], contents[1]
-	if header == nil || again == nil || mem.Word(again, 0) != top || top < h.first || top > h.end ||
-		chunkSize(header) > h.end-top {
+	if header == nil || again == nil || mem.Word(again, 0) != top || top < h.first {
 		return ErrBrokenChain
 	}
-	h.top = mem.Span{Start: top, End: top + chunkSize(header)}
+	h.top = mem.Span{Start: top, End: top + min(chunkSize(header), h.end-top)}
 	return nil
 }

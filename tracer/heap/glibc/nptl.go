@@ -172,31 +172,119 @@ func descriptors(content []byte, start uint64) map[uint64]int {
 	return found
 }
 
-// maxTLSMappings bounds the mappings that are read for the thread-local variables of the first
-// thread.
-const maxTLSMappings = 1 << 10
+// Bounds of the search for the thread-local variables of the first thread.
+const (
+	maxTLSMappings = 1 << 10
+	maxListBytes   = 64 << 10 // of the linker's variables
+	maxModules     = 1 << 10  // of a dtv
+)
 
 // FirstTLS returns the thread-local variables of the first thread: they lie below its struct
 // pthread, which has the values of its keys (pthread_setspecific). The span is empty if none are
 // found. The error is from memory.
 func FirstTLS(memory mem.Reader, maps []process.Mapping, tid int) (mem.Span, error) {
-	read := 0
+	self, err := firstDescriptor(memory, maps, tid)
+	if err != nil {
+		return mem.Span{}, err
+	}
+	v, ok := process.FindMapping(maps, self)
+	if self == 0 || !ok {
+		return mem.Span{}, nil
+	}
+
+	span := mem.Span{Start: self, End: min(v.End, self+descriptorBytes)}
+	if v.Len() <= maxTLSBytes {
+		span.Start = v.Start
+		return span, nil
+	}
+	variables, err := variablesOf(memory, self)
+	for _, at := range variables {
+		if at >= v.Start && at < span.Start {
+			span.Start = at
+		}
+	}
+	return span, err
+}
+
+// firstDescriptor returns the struct pthread of the first thread; 0: it is not found. From 2.34 on
+// the linker has it in a list, _dl_stack_user. Before, it is found in a mapping of its own.
+func firstDescriptor(
+	memory mem.Reader, maps []process.Mapping, tid int,
+) (self uint64, err error) {
+	read, listed := 0, 0
 	for _, v := range maps {
-		isSmall := v.Len() <= maxTLSBytes && v.Read && v.Write && !v.Shared && v.Path == ""
-		if !isSmall || read == maxTLSMappings {
+		isOwn := v.Len() <= maxTLSBytes && v.Read && v.Write && !v.Shared
+		isLinker := IsLinker(v.Path)
+		if !isOwn || v.Path != "" && !isLinker || read == maxTLSMappings ||
+			isLinker && listed >= maxListBytes {
 			continue
 		}
 
 		read++
 		content, err := mem.ReadRange(memory, mem.Span{Start: v.Start, End: v.End})
 		if err != nil {
-			return mem.Span{}, err
+			return 0, err
+		}
+		if isLinker {
+			listed += len(content)
+			if self = listedDescriptor(memory, content, tid); self != 0 {
+				return self, nil
+			}
+			continue
 		}
 		for self, found := range descriptors(content, v.Start) {
 			if found == tid {
-				return mem.Span{Start: v.Start, End: min(v.End, self+descriptorBytes)}, nil
+				return self, nil
 			}
 		}
 	}
-	return mem.Span{}, nil
+	return 0, nil
+}
+
+// listedDescriptor returns the struct pthread of a thread to whose field list a word leads; 0: none
+// does.
+func listedDescriptor(memory mem.Reader, content []byte, tid int) uint64 {
+	var addresses []uint64
+	for at := 0; at+8 <= len(content); at += 8 {
+		self := mem.Word(content, at) - threadListOffset
+		if self%threadAlignment == 0 && self < maxPointer {
+			addresses = append(addresses, self)
+		}
+	}
+	heads, _ := memory.Peek(addresses, tidOffset+8)
+	for i, head := range heads {
+		if head != nil && isDescriptor(head, 0, addresses[i]) &&
+			int(int32(mem.Word32(head, tidOffset))) == tid {
+			return addresses[i]
+		}
+	}
+	return 0
+}
+
+// variablesOf returns where the modules have their variables of a thread, by its dtv: dtv[-1] has
+// the number of entries, of which dtv[0] is none.
+//
+// https://github.com/bminor/glibc/blob/glibc-2.41/sysdeps/generic/dl-dtv.h#L22
+func variablesOf(memory mem.Reader, self uint64) (variables []uint64, err error) {
+	const dtvOffset, dtvBytes = 8, 16
+	words, err := memory.Peek([]uint64{self + dtvOffset}, 8)
+	if err != nil || words[0] == nil {
+		return nil, err
+	}
+	dtv := mem.Word(words[0], 0)
+	if words, err = memory.Peek([]uint64{dtv - dtvBytes}, 8); err != nil || words[0] == nil {
+		return nil, err
+	}
+
+	var entries []uint64
+	for i := range min(mem.Word(words[0], 0), maxModules) {
+		entries = append(entries, dtv+(i+1)*dtvBytes)
+	}
+	words, err = memory.Peek(entries, 8)
+	for _, word := range words {
+		if word != nil {
+			variables = append(variables, mem.Word(word, 0))
+		}
+	}
+	return variables, err
 }

@@ -137,7 +137,7 @@ func (w *heapWalk) walk(h heapSpan) error {
 			back := min(1<<breaks-1, len(pieces)-1)
 			pieces = pieces[:len(pieces)-back]
 			breaks, farthest = min(breaks+1, 16), max(farthest, state.at)
-			h.top = mem.Span{}
+			h.top, h.grown = mem.Span{}, false
 		case err != nil:
 			return err
 		case ended:
@@ -169,10 +169,13 @@ func (c *HeapChunks) add(more HeapChunks) {
 // walkPiece reads so many pages from a chunk on, and follows the chain through them. It returns
 // true at the end of the heap.
 func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool, err error) {
-	if h.topAt != 0 && h.top.Len() == 0 {
+	if h.topAt != 0 && h.top.Len() == 0 && !h.grown {
 		if err := h.readTop(w.memory); err != nil {
 			return false, err
 		}
+	}
+	if h.grown && s.at >= h.end {
+		return true, nil
 	}
 
 	start := s.at &^ (mem.PeekSize - 1)
@@ -214,11 +217,13 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 		case isEnd:
 			s.sum.InUse += h.end - s.at
 			return true, nil
-		case h.topAt != 0 && s.at == h.top.Start:
+		case h.topAt != 0 && !h.grown && s.at == h.top.Start:
 			s.sum.Free += h.top.Len()
 			s.sum.FreeResident += w.resident(h.top.Start, h.top.End)
 			return true, nil
-		case size < HeaderSize || size >= h.end-s.at || h.topAt != 0 && s.at > h.top.Start:
+		case h.grown && size >= h.end-s.at: // it goes on beyond the end
+			return true, nil
+		case size < HeaderSize || size >= h.end-s.at || h.topAt != 0 && !h.grown && s.at > h.top.Start:
 			return false, ErrBrokenChain
 		}
 		s.at, s.size = s.at+size, size

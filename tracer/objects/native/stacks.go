@@ -3,6 +3,7 @@ package native
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
@@ -25,7 +26,7 @@ type Stack struct {
 // threads whose stacks are not known: threads on a stack that is not glibc's. The error wraps
 // os.ErrNotExist if the process is gone.
 func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
-	threads, err := p.Threads()
+	threads, err := waitingThreads(p)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +64,40 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 
 	slices.SortFunc(stacks, func(a, b Stack) int { return cmp.Compare(a.Start, b.Start) })
 	return stacks, nil
+}
+
+// Bounds of waitingThreads: the gaps double, and are a quarter of a second in all.
+const (
+	maxReadings     = 9
+	firstReadingGap = time.Millisecond
+	maxReadAgain    = 256 // threads
+)
+
+// waitingThreads returns the threads of a process, with the stack pointers of all that wait in the
+// kernel at one of some moments: a thread that works now and then has the same variables each time.
+func waitingThreads(p *process.Process) (threads []process.Thread, err error) {
+	pointers := make(map[int]uint64)
+	for n := range maxReadings {
+		if n > 0 {
+			time.Sleep(firstReadingGap << (n - 1))
+		}
+		if threads, err = p.Threads(); err != nil {
+			return nil, err
+		}
+		areKnown := true
+		for i := range threads {
+			t := &threads[i]
+			if t.StackPointer == 0 {
+				t.StackPointer = pointers[t.TID]
+			}
+			pointers[t.TID] = t.StackPointer
+			areKnown = areKnown && t.StackPointer != 0
+		}
+		if areKnown || len(threads) > maxReadAgain {
+			break
+		}
+	}
+	return threads, nil
 }
 
 // stackEnd returns the base of the stack that a stack pointer is in: where glibc's stack ends, or

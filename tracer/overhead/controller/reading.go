@@ -43,6 +43,9 @@ type Reading struct {
 	// Busiest is the time of all probes in the thread in which they took most. It adds up spans of
 	// time, in each of which that may be another thread.
 	Busiest time.Duration
+	// Waited is the same for the time that threads have waited for allocscope, without a CPU. Probes
+	// have no part in it, and the budget has none for it.
+	Waited time.Duration
 	// Traced is the CPU time of the traced processes, user and system, including the probes.
 	Traced time.Duration
 	// Own is the CPU time of allocscope itself since it has started up, and Start the time until

@@ -176,7 +176,7 @@ type KeeperSearch struct {
 	Types []objects.Suspect
 	// Again are earlier searches whose lost samples are searched for once more.
 	Again []keeper.Search
-	// Limit of CPU time.
+	// Limit of CPU time, of all. Again has half of it where there are other suspects.
 	Limit time.Duration
 }
 
@@ -188,7 +188,11 @@ func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Sea
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", k.PID, ErrExited)
 	}
-	again, err := r.sweepAgain(ctx, t, &k)
+	before, limit := r.ObjectsCPUTime(), k.Limit
+	if len(k.Stacks)+len(k.Types) > 0 {
+		limit /= 2
+	}
+	again, err := r.sweepAgain(ctx, t, &k, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +204,9 @@ func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Sea
 		return again, nil
 	}
 
-	answer, err := r.askWorker(ctx, t, worker.Request{Suspects: suspects, Limit: k.Limit})
+	answer, err := r.askWorker(ctx, t, worker.Request{
+		Suspects: suspects, Limit: k.Limit - (r.ObjectsCPUTime() - before),
+	})
 	if err != nil {
 		return again, err
 	}
@@ -222,7 +228,7 @@ func (r *objectReader) setTimes(t *target, found *keeper.Search) {
 
 // sweepAgain sweeps for the lost samples of earlier searches, and returns these with their proofs.
 func (r *objectReader) sweepAgain(
-	ctx context.Context, t *target, k *KeeperSearch,
+	ctx context.Context, t *target, k *KeeperSearch, limit time.Duration,
 ) (again []keeper.Search, err error) {
 	if len(k.Again) == 0 {
 		return nil, nil
@@ -240,7 +246,7 @@ func (r *objectReader) sweepAgain(
 		})
 	}
 	answer, err := r.askWorker(ctx, t,
-		worker.Request{Suspects: suspects, Limit: k.Limit, IsSweep: true})
+		worker.Request{Suspects: suspects, Limit: limit, IsSweep: true})
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func printable(p keeper.Path) keeper.Path {
 	root := &p.Root
 	root.Module, root.File = units.Name(root.Module), units.Name(root.File)
 	root.Owner = units.Name(root.Owner)
-	if root.Kind == keeper.RootStatic {
+	if root.Kind == keeper.RootStatic || root.Kind == keeper.RootCycle {
 		root.Name = units.Name(root.Name)
 	} else {
 		root.Name = key(root.Name)
@@ -151,6 +151,11 @@ func (k *Keeper) isAnswer() bool {
 
 // IsGarbage reports whether most samples wait for the garbage collector.
 func (k *Keeper) IsGarbage() bool { return k.Samples > 0 && 2*k.Garbage > k.Samples }
+
+// IsCycle reports whether most samples are kept by a cycle of C++ objects alone.
+func (k *Keeper) IsCycle() bool {
+	return k != nil && k.isAnswer() && len(k.Paths) > 0 && k.Paths[0].Root.Kind == keeper.RootCycle
+}
 
 // MainKeeper is who keeps the memory of the first suspect, or of the type that gains most where the
 // cause is small Python objects; nil: it is not known.

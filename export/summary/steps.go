@@ -68,6 +68,7 @@ const (
 	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
 	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
 	StepKeeperDebug      StepCode = "keeper-debug"      // gc.garbage keeps it, by a flag for debugging
+	StepKeeperCycle      StepCode = "keeper-cycle"      // a cycle of C++ objects keeps itself
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
 
 	StepLost StepCode = "lost" // find the free, or the release of a reference, that is missing
@@ -329,7 +330,10 @@ var componentSteps = map[string]StepCode{
 
 // remedy is what to do about the main cause, if that is known.
 func (s *Summary) remedy() (step Step, isKnown bool) {
-	if s.Lost != nil {
+	switch {
+	case s.MainKeeper().IsCycle():
+		return Step{Code: StepKeeperCycle}, true
+	case s.Lost != nil:
 		return Step{Code: StepLost}, true
 	}
 	main := s.MainCause()

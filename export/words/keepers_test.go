@@ -243,7 +243,7 @@ func TestKeptBy(t *testing.T) {
 		path.Root.Module = strings.Repeat("\x1b[31m", 500)
 		for _, kind := range []keeper.RootKind{
 			keeper.RootGlobal, keeper.RootClass, keeper.RootLocal, keeper.RootCache, keeper.RootStatic,
-			keeper.RootThread, "",
+			keeper.RootThread, keeper.RootCycle, "",
 		} {
 			path.Root.Kind, path.Root.Owner = kind, strings.Repeat("long.", 500)
 			s := withSearch(t, keeper.Search{Samples: 9, Paths: []keeper.Path{path, path}})

@@ -206,6 +206,8 @@ func variableText(r keeper.Root, access string) string {
 		return "local or thread-local variable of native thread " + r.Name
 	case keeper.RootStatic:
 		return staticText(r)
+	case keeper.RootCycle:
+		return "a C++ cycle around " + shortType(r.Name) + ", no variable"
 	}
 	return r.Name + access
 }

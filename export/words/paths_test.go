@@ -138,6 +138,11 @@ func TestKeeperPath(t *testing.T) {
 			"local or thread-local variable of native thread 123",
 		},
 		{
+			keeper.Root{Kind: keeper.RootCycle, Name: "torch.nn.parameter.Parameter"},
+			nil,
+			"a C++ cycle around Parameter, no variable",
+		},
+		{
 			keeper.Root{
 				Kind: keeper.RootStatic, Module: "/usr/lib/libfoo.so", Name: "table", Offset: 16,
 			},

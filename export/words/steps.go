@@ -31,7 +31,9 @@ var stepTexts = map[summary.StepCode]string{
 	summary.StepOneArena:  "call malloc_trim(0) at times; in Python: ctypes.CDLL(None).malloc_trim(0)",
 	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
 	summary.StepDiff:      "after the fix: trace it as long again, and compare both folders by allocscope diff",
-	summary.StepGraph:     "keep loss.item() or tensor.detach(), not tensors with their graph",
+	summary.StepKeeperCycle: "set .grad to None when done, or call torch.autograd.grad(): " +
+		"its graph is a cycle",
+	summary.StepGraph: "keep loss.item() or tensor.detach(), not tensors with their graph",
 }
 
 // gpuSteps are what to do about each diagnosis of GPU memory.

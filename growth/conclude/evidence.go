@@ -254,7 +254,7 @@ func keeperGrows(k *known) (Fact, bool) {
 	at := path.GrowingLink()
 	if at < 0 { // all that is in use is reachable from a variable without a symbol
 		isUnnamed := path.Root.Kind == keeper.RootStatic && path.Root.Name == ""
-		return Fact{Code: FactKept}, !isUnnamed
+		return Fact{Code: FactKept}, !isUnnamed && path.Root.Kind != keeper.RootCycle
 	}
 	l := &path.Links[at]
 	f := Fact{Code: FactKeeper, PerMinute: l.PerMinute}

@@ -211,6 +211,8 @@ const (
 	RootCache     RootKind = "lru-cache" // functools.lru_cache of a function
 	RootThread    RootKind = "thread"    // a native thread's stack
 	RootStatic    RootKind = "static"    // a static variable of a program or library
+	// RootCycle is no variable: a cycle of C++ objects keeps itself, around a tensor of type Name.
+	RootCycle RootKind = "cycle"
 )
 
 // IsCall reports whether a root is a variable of a call that is under way, or is suspended.

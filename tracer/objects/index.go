@@ -83,16 +83,16 @@ type bitmap []uint64
 func (b bitmap) add(i uint64)      { b[i/64] |= 1 << (i % 64) }
 func (b bitmap) has(i uint64) bool { return b[i/64]>>(i%64)&1 == 1 }
 
-// newIndex numbers the words of the memory of the last refresh.
-func (h *Heap) newIndex(samples []uint64) *index {
+// newIndex numbers the words of a memory.
+func (h *Heap) newIndex(m *memory, samples []uint64) *index {
 	x := &index{
-		heap: h, memory: h.memory, most: maxIndexed, areas: make([]uint16, maxAddress>>areaBits),
+		heap: h, memory: m, most: maxIndexed, areas: make([]uint16, maxAddress>>areaBits),
 	}
 	x.samples = slices.Sorted(slices.Values(samples))
 
 	next := uint64(1)
-	for _, p := range h.memory.parts {
-		kind := h.memory.regions[p.region].kind
+	for _, p := range m.parts {
+		kind := m.regions[p.region].kind
 		pages := (p.Len() + indexPage - 1) / indexPage
 		if x.isCut = next+pages > maxIndexPages || p.End > maxAddress; x.isCut {
 			break
@@ -107,7 +107,7 @@ func (h *Heap) newIndex(samples []uint64) *index {
 	// Nothing is read of bulk data, and words may lead to its start all the same. Nor is memory
 	// read by which a heap grows meanwhile.
 	led := slices.Clone(x.samples)
-	for _, b := range h.memory.mmapped {
+	for _, b := range m.mmapped {
 		led = append(led, b.Start)
 	}
 	numberTo := func(start, end uint64) {

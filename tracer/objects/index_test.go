@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -40,7 +41,7 @@ func forgeIndex(t *testing.T, seed uint64) (*index, map[uint64][]uint64) {
 	m.regions = []region{{forged.span(), regionAnonymous}}
 	m.spans = mem.Spans{forged.span()}
 	m.findParts()
-	return (&Heap{memory: m}).newIndex(nil), want
+	return (&Heap{memory: m}).newIndex(m, nil), want
 }
 
 // TestIndex compares the words that an index has for each address with the truth.
@@ -113,9 +114,61 @@ print("moved", flush=True)
 input()
 `
 
+// headScript has a list whose head is replaced at a line of input: by nodes that lead to it, or by
+// another list.
+const headScript = `
+import ctypes
+class Node:
+    def __init__(self, next):
+        self.next = next
+def main():
+    head = None
+    some = []
+    for number in range(900):
+        head = Node(head)
+        if number % 100 == 0:
+            some.append(id(head))
+    print("objects", *some)
+    print("ready", flush=True)
+    if input() == "other":
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(head))
+        head = None
+    for number in range(900):
+        head = Node(head)
+    print("moved", flush=True)
+    input()
+main()
+`
+
+// A variable that has a newer head of a list keeps the list, and no variable keeps it that has
+// another one.
+func TestMovedHead(t *testing.T) {
+	for order, want := range map[string]string{"grow": "head", "other": ""} {
+		t.Run(order, func(t *testing.T) {
+			r := searchMoved(t, headScript, order)
+			name := ""
+			if len(r.Paths) > 0 {
+				name = r.Paths[0].Root.Name
+			}
+			if name != want {
+				t.Errorf("kept by %q, want %q: %+v", name, want, r)
+			}
+		})
+	}
+}
+
 // A table that moves after the index was made is found by its list.
 func TestMovedTable(t *testing.T) {
-	target := tracertest.Start(t, "/usr/bin/python3", "-c", movingScript)
+	r := searchMoved(t, movingScript, "grow")
+	if len(r.Paths) != 1 || r.Paths[0].Samples != r.Samples || r.Paths[0].Root.Name != "kept" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// searchMoved searches for the objects of a program that moves them after the index was made.
+func searchMoved(t *testing.T, script, order string) keeper.Search {
+	t.Helper()
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
 	var suspect Suspect
 	for _, field := range strings.Fields(target.Await("ready")[0])[1:] {
 		address, err := strconv.ParseUint(field, 10, 64)
@@ -131,20 +184,17 @@ func TestMovedTable(t *testing.T) {
 
 	s := newSearch(h)
 	h.memory.budget = newBudget(t.Context(), time.Minute)
-	samples := s.findSamples(suspect)
+	samples := [][]*node{s.findSamples(suspect)}
 	if err := s.readIndex(suspect.Objects); err != nil || s.late {
 		t.Fatal(err, s.late)
 	}
-	target.Say("grow")
+	target.Say(order)
 	target.Await("moved")
-	if err := s.climb([][]*node{samples}); err != nil {
+	if err := s.climb(samples); err != nil {
 		t.Fatal(err)
 	}
+	s.findHeads(samples)
 
-	rep := &reporter{heap: h, ways: s.ways}
-	r := rep.result(suspect, samples)
-	if len(r.Paths) != 1 || r.Paths[0].Samples != len(suspect.Objects) ||
-		r.Paths[0].Root.Name != "kept" {
-		t.Errorf("%+v", r)
-	}
+	rep := &reporter{heap: h, ways: s.ways, chains: s.chains}
+	return rep.result(suspect, samples[0])
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A node is a block that was found on a way, or an object in it.
@@ -15,6 +16,8 @@ type node struct {
 	address uint64    // of the object, or of the block
 	refcnt  uint64
 	edges   []edge // references to it
+	// first is the first word of memory without an object: it may be a vtable.
+	first uint64
 	// more is set if there are more than maxEdges. foreign counts references from memory that
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
@@ -116,15 +119,51 @@ func (nodes *nodeTable) holder(x *index, at uint64, r region) *node {
 	if !ok {
 		return nil
 	}
-	if n := nodes.byBlock[b.Start]; n != nil {
+	n := nodes.byBlock[b.Start]
+	if n == nil {
+		n = nodes.newNode(b, nodes.heap.pages.contentOf(b))
+	}
+	isLast := b.kind == blockChunk && at+wordSize >= b.End
+	if n != nil && n.typ == nil && isLast && nodes.heap.types != nil && !nodes.hasVtable(n) {
+		return nil
+	}
+	return n
+}
+
+// hasVtable reports whether memory without an object begins with a pointer into a file: it is an
+// object of C++, all of which is in use. Other memory may have been asked for without its last
+// word, which then has a value of before.
+func (nodes *nodeTable) hasVtable(n *node) bool {
+	m, ok := process.FindMapping(nodes.heap.memory.maps, n.first)
+	return ok && m.IsFile()
+}
+
+// holderNow returns the node of the block that a pointer of a live object leads to. A chunk may
+// have come since the index was made, or have left a cache.
+func (nodes *nodeTable) holderNow(x *index, at uint64, r region) *node {
+	if n := nodes.holder(x, at, r); n != nil || r.kind != regionHeap {
 		return n
 	}
-	return nodes.newNode(b, nodes.heap.pages.contentOf(b))
+	for _, head := range []uint64{glibc.HeaderSize, 2 * glibc.HeaderSize} { // behind counts of references
+		c, isPrevInUse, ok := nodes.readChunk(at-head, r)
+		if !ok || !isPrevInUse {
+			continue
+		}
+		b := block{c.User(), blockChunk}
+		if n := nodes.byBlock[b.Start]; n != nil && n.block == b {
+			return n
+		}
+		return nodes.newNode(b, nodes.heap.pages.contentOf(b))
+	}
+	return nil
 }
 
 // newNode returns the node of a block; nil: the block is not in use.
 func (nodes *nodeTable) newNode(b block, content []byte) *node {
 	n := &node{block: b, address: b.Start}
+	if len(content) >= wordSize {
+		n.first = mem.Word(content, 0)
+	}
 	if nodes.heap.types == nil {
 		return n
 	}
@@ -203,17 +242,35 @@ func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 
 // chunkFrom returns the chunk in use that begins at an address.
 func (nodes *nodeTable) chunkFrom(start uint64, r region) (block, bool) {
-	h := nodes.heap
-	header, ok := h.pages.peek(start, glibc.HeaderSize)
+	c, isInUse, ok := nodes.parseChunk(start, r)
+	return block{c.User(), blockChunk}, ok && isInUse
+}
+
+// isFree reports whether a chunk that begins at an address is not in use.
+func (nodes *nodeTable) isFree(start uint64, r region) bool {
+	_, isInUse, ok := nodes.parseChunk(start, r)
+	return ok && !isInUse
+}
+
+// parseChunk returns the chunk that begins at an address, and whether it is in use; ok is false if
+// the headers do not fit.
+func (nodes *nodeTable) parseChunk(start uint64, r region) (c glibc.Chunk, isInUse, ok bool) {
+	c, isInUse, ok = nodes.readChunk(start, r)
+	return c, isInUse && !nodes.heap.heaps.Cached[start], ok
+}
+
+// readChunk is parseChunk by the headers alone: a chunk in a cache looks like one in use.
+func (nodes *nodeTable) readChunk(start uint64, r region) (c glibc.Chunk, isInUse, ok bool) {
+	header, ok := nodes.heap.pages.peek(start, glibc.HeaderSize)
 	if !ok {
-		return block{}, false
+		return c, false, false
 	}
-	c, ok := glibc.ParseChunk(header, start, r.End)
-	if !ok || c.End() == r.End || h.heaps.Cached[start] {
-		return block{}, false
+	c, ok = glibc.ParseChunk(header, start, r.End)
+	if !ok || c.End() == r.End {
+		return c, false, ok
 	}
-	next, ok := h.pages.peek(c.End(), glibc.HeaderSize)
-	return block{c.User(), blockChunk}, ok && glibc.IsPrevInUse(next)
+	next, ok := nodes.heap.pages.peek(c.End(), glibc.HeaderSize)
+	return c, ok && glibc.IsPrevInUse(next), ok
 }
 
 // anonymousAt returns the block of a pool that an address is in, or the chunk with a mapping of its

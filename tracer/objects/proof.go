@@ -21,6 +21,7 @@ const (
 	maxGroup       = 1024    // blocks that refer to a sample, by way of each other
 	maxProofBlocks = 1 << 15 // of all groups
 	maxReferers    = 64      // of a block: more are not followed
+	maxAhead       = 1 << 13 // blocks of later levels that are searched for at once
 	filterBits     = 1 << 18
 	maxPageBits    = 1 << 16 // pages of targets that the filter is set for
 
@@ -61,6 +62,7 @@ type proof struct {
 	mask      uint64             // leaves the bits of an address in a word with a tag
 	freed     map[uint64]*member // to which a freed block leads, by its address
 	filter    []uint64
+	index     *index // of the first pass that went further than to the samples; nil: there was none
 }
 
 // A member is a block that is lost if all that refers to it is.
@@ -128,6 +130,7 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 	// moved during the first.
 	alive, cycles := make([]int, len(sweeps)), make([]int, len(sweeps))
 	before := h.wholeCollector()
+	var index *index
 	for i := range 2 {
 		if i > 0 {
 			if err := h.refreshBy((*memory).findBlocks); err != nil {
@@ -138,9 +141,11 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 		if err != nil {
 			return err
 		}
+		p.index = index
 		if failed, err = p.run(lost, alive, cycles); err != nil {
 			return err
 		}
+		index = p.index
 		for k, l := range sweeps {
 			if i == 0 && l.Samples == 0 {
 				l.Samples = alive[k]
@@ -234,12 +239,18 @@ func (p *proof) memberOf(n *node) *member {
 // climb searches all memory for references to the samples, and to the blocks that have these. It
 // returns the premise that fails.
 func (p *proof) climb(samples []*member) (keeper.Sweep, error) {
-	for range maxProofLevels {
+	for level := range maxProofLevels {
 		p.heap.pages.forget()
 		frontier := p.frontier(samples)
 		if len(frontier) == 0 {
 			break
 		}
+		if level > 0 && p.index == nil {
+			if err := p.readIndex(); err != nil {
+				return keeper.Sweep{}, err
+			}
+		}
+		frontier = p.ahead(frontier)
 		p.aim(frontier)
 		for _, word := range p.held {
 			p.matchWord(nil, 0, word)

@@ -42,6 +42,8 @@ type reporter struct {
 	ways  *wayFinder
 	began time.Duration // CPU time when the search began
 	late  bool          // the time was used up
+	// chains has the ways from variables to the ends of ways.
+	chains map[*node]headChain
 }
 
 // unexplainedSamples counts the samples that no root keeps, by the reason.
@@ -70,12 +72,18 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		r.Samples++
 
 		// The process has gone on since the words were read: only ways that hold now count.
-		found, _, tracked := rep.ways.rootsOf(n)
+		found, _, in := rep.ways.rootsOf(n)
+		tracked, cycle := in.tracked, in.cycle
 		if rep.heap.isUnread() {
 			found = nil
 		}
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rootPath) bool { return !rep.holds(f) })
+		if len(found) == 0 {
+			if path, ok := rep.headPath(in.ends); ok {
+				found = []rootPath{path}
+			}
+		}
 		switch {
 		case len(found) > 0:
 			rep.addTo(candidates, independent(found))
@@ -85,6 +93,8 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 			rest.changed++
 		case tracked != nil && len(n.edges) > 0:
 			garbage = append(garbage, tracked.node.address)
+		case cycle.way != nil && rep.holds(cycle):
+			rep.addTo(candidates, []rootPath{cycle})
 		default:
 			pathless = append(pathless, n.asked)
 			rest.without++

@@ -169,7 +169,7 @@ func (r *roots) fileOf(module string) string {
 
 // isStorage reports whether a block is a StorageImpl of PyTorch: it leads to numbers.
 func (r *roots) isStorage(n *node) bool {
-	vtable, _ := r.pages.word(n.address)
+	vtable := n.first
 	if isOne, ok := r.storages[vtable]; ok {
 		return isOne
 	}

@@ -32,6 +32,7 @@ const (
 	levelsNamed  = 2       // the same, where a reader can look up each of the roots
 	maxNodes     = 1 << 17 // in all
 	maxFrontier  = 1 << 14 // nodes that are searched for at once
+	levelsAtOnce = 16      // levels of C memory that are climbed before ways are followed again
 	maxEdges     = 512     // references to a node that are remembered
 	maxAllEdges  = 1 << 19 // of all nodes
 	maxTargets   = 1 << 19 // addresses that are searched for at once
@@ -55,6 +56,10 @@ type search struct {
 	ways  *wayFinder
 	edges int  // of all nodes
 	late  bool // the time is used up
+	// done has the samples of which all ways were followed, and whether they lead to a root.
+	done map[*node]bool
+	// chains has the ways from variables to the ends of ways.
+	chains map[*node]headChain
 }
 
 // errLate ends a pass when the time is used up.
@@ -205,8 +210,9 @@ func (h *Heap) searchIn(
 		return nil, err
 	}
 
+	s.findHeads(samples)
 	h.memory.budget = whole
-	rep := &reporter{heap: h, ways: s.ways, began: began, late: s.late}
+	rep := &reporter{heap: h, ways: s.ways, chains: s.chains, began: began, late: s.late}
 	results := make([]keeper.Search, len(suspects))
 	for i, suspect := range suspects {
 		results[i] = rep.result(suspect, samples[i])
@@ -220,8 +226,9 @@ func newSearch(h *Heap) *search {
 		newest: make(map[listPlace]uint64),
 	}
 	s := &search{
-		heap: h, lists: lists, ways: newWayFinder(h, lists),
-		nodes: &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
+		heap: h, lists: lists, ways: newWayFinder(h, lists), done: make(map[*node]bool),
+		chains: make(map[*node]headChain),
+		nodes:  &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
 	}
 	lists.search = s
 	return s
@@ -234,7 +241,7 @@ func (s *search) readIndex(samples []uint64) error {
 	s.heap.memory.budget = whole.most()
 	defer func() { s.heap.memory.budget = whole }()
 
-	s.index = s.heap.newIndex(samples)
+	s.index = s.heap.newIndex(s.heap.memory, samples)
 	err := s.index.read(nil)
 	if errors.Is(err, errIndexFull) {
 		s.index.only, err = make(map[uint64]bool), nil
@@ -274,14 +281,39 @@ func (s *search) climb(samples [][]*node) error {
 			return nil
 		}
 
-		if err := s.level(frontier); errors.Is(err, errLate) {
-			s.late = true
-			return nil
-		} else if err != nil {
-			return err
+		for range levelsAtOnce {
+			if err := s.level(frontier); errors.Is(err, errLate) {
+				s.late = true
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if frontier = s.above(frontier); len(frontier) == 0 {
+				break
+			}
 		}
 	}
 	return nil
+}
+
+// above returns the memory of C that refers to memory of C of a level: a graph of C++ objects is
+// deep, and no reference in it has to be read to know which of them count.
+func (s *search) above(level []*node) (next []*node) {
+	if s.index.only != nil {
+		return nil
+	}
+	seen := make(map[*node]bool)
+	for _, n := range level {
+		for _, e := range n.edges {
+			f := e.from
+			if f != nil && f.typ == nil && !f.isFollowed && !seen[f] && n.typ == nil &&
+				len(next) < maxFrontier {
+				seen[f] = true
+				next = append(next, f)
+			}
+		}
+	}
+	return next
 }
 
 // frontier returns the nodes that references are to be searched for next. isRooted is set if each
@@ -292,10 +324,17 @@ func (s *search) frontier(samples [][]*node) (next []*node, after int, isRooted 
 	seen := make(map[*node]bool)
 	targets := uint64(0)
 	for _, n := range slices.Concat(samples...) {
+		if isKnown, isDone := s.done[n]; isDone {
+			isRooted = isRooted && isKnown
+			continue
+		}
 		found, open, _ := s.ways.rootsOf(n)
 		// A node that one pass has found, and the next has not completed, may have no root after all.
 		found = slices.DeleteFunc(found, func(f rootPath) bool { return !f.way.isSearched() })
 		isRooted = isRooted && len(found) > 0
+		if len(open) == 0 {
+			s.done[n] = len(found) > 0
+		}
 		if len(found) > 0 && rankOf(found[0].root) > 0 {
 			after = levelsAfter
 		}
@@ -306,7 +345,7 @@ func (s *search) frontier(samples [][]*node) (next []*node, after int, isRooted 
 			if !seen[w.node] && len(next) < maxFrontier && targets < maxTargets {
 				seen[w.node] = true
 				next = append(next, w.node)
-				targets += s.eachTarget(w.node, func(uint64) {})
+				targets += s.nodes.eachTarget(w.node, func(uint64) {})
 			}
 		}
 	}
@@ -324,7 +363,7 @@ func (s *search) level(frontier []*node) error {
 	if s.index.only != nil { // all references do not fit
 		only := make(map[uint64]bool)
 		for _, n := range frontier {
-			s.eachTarget(n, func(address uint64) { only[s.index.wordOf(address)] = true })
+			s.nodes.eachTarget(n, func(address uint64) { only[s.index.wordOf(address)] = true })
 		}
 		if err := s.index.read(only); err != nil {
 			return err
@@ -334,7 +373,7 @@ func (s *search) level(frontier []*node) error {
 	var hits []hit
 	for _, n := range frontier {
 		n.isFollowed, n.searched = true, !s.index.isCut
-		s.eachTarget(n, func(address uint64) {
+		s.nodes.eachTarget(n, func(address uint64) {
 			words, areAll := s.index.referers(address)
 			n.more = n.more || !areAll || len(hits) > maxHits
 			for _, at := range words {
@@ -379,8 +418,8 @@ func (s *search) keep(hits []hit) (n int) {
 }
 
 // eachTarget calls add with each address that refers to a node, and returns how many there are.
-func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
-	version := s.heap.version
+func (nodes *nodeTable) eachTarget(n *node, add func(address uint64)) (count uint64) {
+	version := nodes.heap.version
 	if n.typ != nil {
 		add(n.address)
 		switch { // both tags are the lowest bit
@@ -433,7 +472,10 @@ func (s *search) hit(found hit) {
 		return
 	}
 	if e.from == nil && e.root == nil {
-		if !s.heap.memory.isOwn(n.block, at) && !s.follow(found) {
+		r, _ := s.heap.memory.regionAt(at)
+		isDead := s.heap.memory.isOwn(n.block, at) ||
+			r.kind == regionHeap && s.nodes.isFree(s.index.chunkStart(at), r)
+		if !isDead && !s.follow(found) {
 			n.foreign++
 		}
 		return

@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
@@ -130,25 +131,36 @@ func (q *wayQueue) push(w *way) {
 	}
 }
 
+// An island has the references to a sample, where none of them leads to a root.
+type island struct {
+	// tracked leads to an object that the garbage collector tracks, where all that refers to the
+	// sample is known: then the sample is garbage if that still holds.
+	tracked *way
+	// cycle leads from the sample to memory of C++ around a tensor that the sample keeps itself,
+	// where nothing else was found; an empty one: there is none.
+	cycle rootPath
+	// ends are the ways that lead to memory to which nothing refers any more.
+	ends []*way
+}
+
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
-// best first, and the ways to nodes that references have not been searched for yet. tracked is set
-// if all that refers to the sample is known, leads to no root, and the garbage collector tracks some of
-// it: then the sample is garbage if that still holds, and tracked leads to one of these objects.
-func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracked *way) {
+// best first, and the ways to nodes that references have not been searched for yet. It returns the
+// island that the sample is in where it finds neither.
+func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in island) {
 	queue := &wayQueue{seen: make(map[wayKey]bool), containers: make(map[wayKey]int)}
 	queue.push(&way{node: sample})
 
-	isClosed := true
+	isClosed, shore := true, shore{isWhole: true}
 	for len(queue.ways) > 0 && len(found) < maxRoots {
 		if f.heap.memory.budget.isSpent() {
-			isClosed = false
+			isClosed, shore.isWhole = false, false
 			break
 		}
 
 		w := queue.ways[0]
 		queue.ways = queue.ways[1:]
 		if w.node.typ != nil && w.node.typ.flags&cpython.FlagHaveGC != 0 {
-			tracked = w
+			in.tracked = w
 		}
 		if root, ok := f.rootOf(w); ok {
 			found = append(found, root)
@@ -160,12 +172,20 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracke
 		}
 
 		if head := f.lists.heads[w.node]; head != nil {
-			queue.push(&way{
+			last := &way{
 				node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1,
 				container: w.container,
-			})
+			}
+			queue.push(last)
+			in.ends = append(in.ends, last) // where the variable leads to a newer one
+			shore.isWhole = false           // the references to the nodes between have not been read
+			continue
 		}
-		direct, areKnown := f.follow(queue, w, sample)
+		before := len(queue.seen)
+		direct, areKnown := f.follow(queue, w, sample, &shore)
+		if len(direct) == 0 && len(queue.seen) == before && shore.isEnd {
+			in.ends = append(in.ends, w)
+		}
 		found = append(found, direct...)
 		isClosed = isClosed && areKnown
 	}
@@ -175,9 +195,52 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, tracke
 	}
 	slices.SortStableFunc(found, func(a, b rootPath) int { return cmp.Compare(a.rank, b.rank) })
 	if !isClosed || len(found) > 0 {
-		tracked = nil
+		in.tracked = nil
 	}
-	return found, open, tracked
+	if in.tracked == nil && len(found) == 0 && len(open) == 0 && len(queue.seen) < maxWays {
+		in.cycle = shore.cycle()
+	}
+	return found, open, in
+}
+
+// A shore has the findings on the memory that refers to a sample, while it is followed.
+type shore struct {
+	isWhole bool      // each block has references, and each reference is known
+	closing rootPath  // the first way that comes back to itself
+	tensor  *typeInfo // of the tensor nearest to the sample
+	isEnd   bool      // the last block has no reference
+}
+
+// cycle returns the cycle of C++ that keeps a tensor, where nothing else refers to it.
+func (s *shore) cycle() rootPath {
+	if !s.isWhole || s.tensor == nil || s.closing.way == nil {
+		return rootPath{}
+	}
+	s.closing.root = keeper.Root{Kind: keeper.RootCycle, Name: s.tensor.name}
+	return s.closing
+}
+
+// add notes the references to the outermost node of a way, and whether the node counts as many.
+func (s *shore) add(w *way, edges []edge, areCounted bool) {
+	n := w.node
+	s.isEnd = true
+	s.isWhole = s.isWhole && len(edges) > 0 && (areCounted || n.foreign == 0 && !n.more)
+	if s.tensor == nil && n.typ != nil && n.typ.isTensor {
+		s.tensor = n.typ
+	}
+	for _, e := range edges {
+		if e.root != nil {
+			s.isWhole = s.isWhole && isBorrower(*e.root)
+			continue
+		}
+		// A tensor refers to its TensorImpl, which owns it: that is no cycle.
+		isPair := w.below != nil && e.from == w.below.node || e.from == n
+		for at := w; at != nil && s.closing.way == nil && !isPair; at = at.below {
+			if at.node == e.from {
+				s.closing = rootPath{way: w, word: &e}
+			}
+		}
+	}
 }
 
 // isSearched reports whether all references to the nodes of a way are known.
@@ -193,7 +256,7 @@ func (w *way) isSearched() bool {
 // follow adds the ways that go on from the outermost node of a way, and returns the roots that
 // refer to it. areKnown is set if nothing else can refer to the node.
 func (f *wayFinder) follow(
-	queue *wayQueue, w *way, sample *node,
+	queue *wayQueue, w *way, sample *node, in *shore,
 ) (found []rootPath, areKnown bool) {
 	n := w.node
 	if n.isBuffer && w.below != nil {
@@ -204,11 +267,13 @@ func (f *wayFinder) follow(
 	if n.typ == nil && w.below != nil {
 		edges = f.owners(edges, sample.typ != nil)
 	}
+	in.add(w, edges, isComplete)
 
 	isObject := sample.typ != nil || n.typ != nil
 	for _, e := range edges {
 		switch {
 		case f.heap.memory.budget.isSpent():
+			in.isWhole = false
 			return found, false
 		case e.root != nil && isObject && isBorrower(*e.root):
 		case e.root != nil:
@@ -218,7 +283,9 @@ func (f *wayFinder) follow(
 			if ok {
 				queue.push(up)
 			}
+			in.isEnd = in.isEnd && !ok
 			areKnown = areKnown && ok // the process has gone on since the reference was read
+			in.isWhole = in.isWhole && ok
 		}
 	}
 	return found, areKnown
@@ -265,22 +332,26 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 		return edges
 	}
 
-	var owners []edge
+	var owners, others []edge
 	for _, e := range edges {
 		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
 			return nil
 		}
 		if isObject && e.from != nil && e.from.typ == nil && f.heap.roots.isStorage(e.from) {
-			return nil
+			if torch.IsStorageData(e.at - e.from.address) {
+				return nil
+			}
+			continue // its other words keep no memory of C that leads to objects
 		}
 		if _, isTable, _ := f.tableReference(e, e.value); isTable {
 			owners = append(owners, e)
 		}
+		others = append(others, e)
 	}
 	if len(owners) > 0 {
 		return owners
 	}
-	return edges
+	return others
 }
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that

@@ -335,3 +335,44 @@ func (p *proof) unread() keeper.Sweep {
 	}
 	return keeper.Sweep{}
 }
+
+// readIndex reads all memory for the blocks that later levels are likely to search for. The index
+// proves nothing: a pass searches for each of them.
+func (p *proof) readIndex() error {
+	p.index = p.heap.newIndex(p.memory.memory, nil)
+	err := p.index.read(nil)
+	if errors.Is(err, errIndexFull) {
+		p.index.isCut, err = true, nil
+	}
+	return err
+}
+
+// ahead adds to the members of a level the blocks that lead to them by the index, and so on: one
+// pass searches for all, and not one for each level.
+func (p *proof) ahead(frontier []*member) []*member {
+	if p.index == nil || p.index.isCut {
+		return frontier
+	}
+	seen := make(map[*member]bool, len(frontier))
+	for _, m := range frontier {
+		seen[m] = true
+	}
+
+	for i := 0; i < len(frontier) && len(frontier) < maxAhead && !p.memory.budget.isSpent(); i++ {
+		p.nodes.eachTarget(frontier[i].node, func(address uint64) {
+			words, _ := p.index.referers(address)
+			for _, at := range words[:min(len(words), maxReferers)] {
+				r, ok := p.memory.regionAt(at)
+				n := p.nodes.holder(p.index, at, r)
+				if !ok || n == nil || !p.nodes.keep(n) {
+					continue
+				}
+				if m := p.memberOf(n); !m.kept && !m.searched && !seen[m] {
+					seen[m] = true
+					frontier = append(frontier, m)
+				}
+			}
+		})
+	}
+	return frontier
+}

@@ -2,6 +2,7 @@ package torch
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/tracer/process"
@@ -62,4 +63,12 @@ var TensorClasses = map[string]string{"torch": "Tensor", "torch.nn.parameter": "
 func HasStorageImpl(m process.Mapping) bool {
 	name := path.Base(m.Path)
 	return strings.HasPrefix(name, LibTorchPython) || strings.HasPrefix(name, LibC10+".so")
+}
+
+// IsStorageData reports whether a StorageImpl may have the pointer to its data, or to the owner of
+// the data, at an offset: the first two fields of data_ptr_.
+func IsStorageData(offset uint64) bool {
+	return slices.ContainsFunc(layouts, func(l layout) bool {
+		return offset >= l.data && offset < l.data+2*8
+	})
 }

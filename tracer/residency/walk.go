@@ -14,7 +14,7 @@ import (
 // walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
 // minutes. But there is always one when a trace is walkSpacing times as long as at the last one, and
 // one at the end: a short trace of a large heap would not know what of it is free.
-const walkCPUShare, walkSpacing = 0.002, 4
+const walkCPUShare, walkSpacing = 0.002, 3
 
 // chunkHeaderBytes is the size of the header that malloc writes when it makes a chunk: where its page
 // is younger than the trace, the chunk is too.

@@ -30,7 +30,7 @@ var (
 
 // Bounds of a walk.
 const (
-	maxWalkedPages  = 1 << 17 // pages that are read, and as many that are read again
+	maxWalkedPages  = 1 << 18 // pages that are read, and as many that are read again
 	maxPiecePages   = 1 << 6  // pages that are read at once
 	maxChainRetries = 1 << 10 // of all heaps
 	maxLargeChunks  = 1 << 12

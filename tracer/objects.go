@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -43,6 +44,7 @@ type objectReader struct {
 	probing *probing
 	clock   *clock
 	worker  worker.Worker
+	walks   atomic.Int64 // ns of CPU time that walks of malloc's heaps have taken
 }
 
 func (r *objectReader) open(s *Session) {
@@ -136,8 +138,10 @@ func (r *objectReader) findStacks(
 	return nil
 }
 
-// ObjectsCPUTime is the CPU time that censuses and searches have taken.
-func (r *objectReader) ObjectsCPUTime() time.Duration { return r.worker.CPUTime() }
+// ObjectsCPUTime is the CPU time that censuses, searches and walks of malloc's heaps have taken.
+func (r *objectReader) ObjectsCPUTime() time.Duration {
+	return r.worker.CPUTime() + time.Duration(r.walks.Load())
+}
 
 // HurryObjects has censuses and searches no longer wait for idle CPUs: somebody waits for them.
 func (r *objectReader) HurryObjects() { r.worker.Hurry() }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -23,7 +24,7 @@ func (s *Session) startRunner() error {
 	}
 	meter := overhead.NewMeter(
 		s.kernel, &s.reading, s.sinceOpened, s.targets.usage, s.tables.Busy, liveShare, takeSteps,
-		process.OwnCPUTime)
+		func() time.Duration { return process.OwnCPUTime() - time.Duration(s.walks.Load()) })
 
 	costs := overhead.CostsOf(s.costs)
 	err := errors.Join(s.kernel.SetCosts(overhead.Charges(costs)),

@@ -82,6 +82,7 @@ func (s *Session) snapshot(
 	if err := s.scanner.addTo(snapshot, held, s.objects, onGPUs.Pins); err != nil {
 		return nil, nil, err
 	}
+	s.walks.Add(int64(s.scanner.walkTime))
 
 	s.gpus.addTo(onGPUs, snapshot, held)
 	attribution.Attribute(snapshot)

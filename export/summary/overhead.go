@@ -27,9 +27,9 @@ type Overhead struct {
 	OwnS      float64 `json:"own_s,omitempty"`
 	OwnLimitS float64 `json:"own_limit_s,omitempty"`
 	TracedS   float64 `json:"traced_s,omitempty"`
-	// StartS is the CPU time of the start, and SearchS of all censuses and searches for keepers.
-	// SearchAtEndS is the part of it that was spent when the trace had ended. They are no part of
-	// OwnS. Absent: not measured, or there was none.
+	// StartS is the CPU time of the start, and SearchS of all censuses, searches for keepers and walks
+	// of malloc's heaps. SearchAtEndS is the part of it that was spent when the trace had ended. They
+	// are no part of OwnS. Absent: not measured, or there was none.
 	StartS       float64 `json:"start_s,omitempty"`
 	SearchS      float64 `json:"search_s,omitempty"`
 	SearchAtEndS float64 `json:"search_at_end_s,omitempty"`

@@ -95,12 +95,12 @@ func once(o *summary.Overhead) string {
 	search := max(o.SearchS, o.SearchAtEndS)
 	switch {
 	case o.StartS > 0 && search > 0:
-		return fmt.Sprintf(", and once %.1f s of CPU time to start and %.1f s to read objects",
+		return fmt.Sprintf(", and once %.1f s of CPU time to start and %.1f s to read its memory",
 			o.StartS, search)
 	case o.StartS > 0:
 		return fmt.Sprintf(", and once %.1f s of CPU time to start", o.StartS)
 	case search > 0:
-		return fmt.Sprintf(", and once %.1f s of CPU time to read objects", search)
+		return fmt.Sprintf(", and once %.1f s of CPU time to read its memory", search)
 	}
 	return ""
 }

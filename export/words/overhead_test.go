@@ -60,7 +60,7 @@ func TestOverheadLines(t *testing.T) {
 				o.OwnS, o.StartS, o.SearchS, o.SearchAtEndS = 3.3, 1.23, 2.1, 0.8
 			},
 			[]string{"slows the job by 1.9% (limit 3%); allocscope itself uses 0.011 of a core, " +
-				"and once 1.2 s of CPU time to start and 2.1 s to read objects; " +
+				"and once 1.2 s of CPU time to start and 2.1 s to read its memory; " +
 				"heap probed all the time"},
 		},
 		"start alone": {
@@ -86,7 +86,7 @@ func TestOverheadLines(t *testing.T) {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.StepSinceS, o.SearchS = growth.HeapFull, 0, nil, 2.1
 			},
-			[]string{share + ", and once 2.1 s of CPU time to read objects; heap probed all the time"},
+			[]string{share + ", and once 2.1 s of CPU time to read its memory; heap probed all the time"},
 		},
 		"full again": {
 			func(o *summary.Overhead) {

@@ -25,7 +25,7 @@ type Meter struct {
 	busy    func() bool          // unwind tables are being made
 	live    func() float64       // how full the live map is
 	steps   func() []controller.Step
-	ownCPU  func() time.Duration // CPU time of allocscope's own processes, but to read objects
+	ownCPU  func() time.Duration // CPU time of allocscope's own processes, but to read its memory
 
 	counted controller.Reading // by the counters before the meter was made
 	sum     controller.Reading // of the counts read by process, of Own, Busiest and Waited

@@ -41,10 +41,9 @@ type Tracker struct {
 	// maxShare is the largest share of the pages that a scan reads, at most 1.
 	maxShare float64
 
-	// walks limits the walks of malloc's heaps. walked is when the last one began, since tracing
-	// started.
-	walks  duty.Limiter
-	walked time.Duration
+	// walks limits the walks of malloc's heaps. There is none before nextWalk, since tracing started.
+	walks    duty.Limiter
+	nextWalk time.Duration
 
 	// older are large blocks of malloc that are older than the trace, as far as it is known. It is
 	// nil before the first walk.
@@ -98,7 +97,7 @@ func NewTracker(p *process.Process, maxShare float64) (*Tracker, error) {
 
 	t := &Tracker{
 		process: p, Pagemap: pagemap, image: stat.Image, parent: stat.Parent, maxShare: maxShare,
-		walks: duty.Limiter{Share: walkCPUShare},
+		walks: duty.Limiter{Share: walkCPUShare, Burst: walkBurst},
 	}
 	if parent, err := process.ReadStat(stat.Parent); err == nil {
 		t.Forked = parent.Image == stat.Image

@@ -12,9 +12,13 @@ import (
 )
 
 // walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
-// minutes. But there is always one when a trace is walkSpacing times as long as at the last one, and
-// one at the end: a short trace of a large heap would not know what of it is free.
-const walkCPUShare, walkSpacing = 0.002, 3
+// minutes. A short trace of a large heap would not know what of it is free: so there is walkBurst
+// besides, for walks when the trace is walkSpacing times as long as at the last one, and a walk at the
+// end.
+const (
+	walkCPUShare, walkBurst = 0.002, time.Second
+	walkSpacing             = 3
+)
 
 // chunkHeaderBytes is the size of the header that malloc writes when it makes a chunk: where its page
 // is younger than the trace, the chunk is too.
@@ -27,11 +31,10 @@ const chunkHeaderBytes = 16
 func (t *Tracker) WalkHeaps(
 	scan *Scan, allocator liveness.ProcessAllocator, at time.Duration, atEnd bool,
 ) (walk *growth.HeapWalk, cost time.Duration) {
-	isDue := t.walks.Allowed(time.Now()) || at >= walkSpacing*t.walked || atEnd
+	isDue := atEnd || t.walks.Allowed(time.Now()) && at >= t.nextWalk
 	if scan.Share < 1 || !isDue {
 		return nil, 0
 	}
-	t.walked = at
 
 	// Free memory from before tracing started is in rows of its own.
 	sums := scan.runs.PrefixSums()
@@ -44,6 +47,7 @@ func (t *Tracker) WalkHeaps(
 	var err error
 	cost = process.MeasureCPUTime(func() { chunks, err = allocator.WalkHeaps(t.process, resident) })
 	t.walks.Spend(cost)
+	t.nextWalk = min(walkSpacing*at, at+time.Duration(float64(cost)/walkCPUShare))
 	if err != nil {
 		return nil, cost
 	}

@@ -648,6 +648,7 @@ const (
 	VarTaken            = "taken"
 	VarTensorEpoch      = "tensor_epoch"
 	VarTensorInterval   = "tensor_interval"
+	VarWaiting          = "waiting"
 	VarWalkBudget       = "walk_budget"
 	VarWalksDue         = "walks_due"
 )
@@ -788,6 +789,7 @@ type VariableSpecs struct {
 	Taken          *ebpf.VariableSpec `ebpf:"taken"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
+	Waiting        *ebpf.VariableSpec `ebpf:"waiting"`
 	WalkBudget     *ebpf.VariableSpec `ebpf:"walk_budget"`
 	WalksDue       *ebpf.VariableSpec `ebpf:"walks_due"`
 }
@@ -920,6 +922,7 @@ type Variables struct {
 	Taken          *ebpf.Variable `ebpf:"taken"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
+	Waiting        *ebpf.Variable `ebpf:"waiting"`
 	WalkBudget     *ebpf.Variable `ebpf:"walk_budget"`
 	WalksDue       *ebpf.Variable `ebpf:"walks_due"`
 }

@@ -31,6 +31,9 @@ struct {
 	__type(value, struct lock_wait);
 } lock_waits SEC(".maps");
 
+/* How many there are. Any contended lock of the machine ends here, held: it costs one load. */
+volatile __u64 waiting = 0;
+
 /* Returns whether a thread is of allocscope, or of a process that it has started. The owner of a
  * lock that readers hold may be a thread that has ended: its memory may be anything. */
 static __always_inline bool is_own(struct task_struct *task)
@@ -53,14 +56,15 @@ static __always_inline bool is_own(struct task_struct *task)
 SEC("raw_tracepoint/contention_begin")
 int on_wait(__u64 *ctx)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	__u64 lock = ctx[0], flags = ctx[1], owner = 0;
-	__u32 tid = bpf_get_current_pid_tgid();
 	struct lock_wait wait = { .lock = lock };
 	struct rw_semaphore *semaphore = NULL;
+	struct task_struct *task;
 	struct mm_struct *mm;
+	__u32 tid;
 
 	if (!lock) {
+		task = (void *)bpf_get_current_task_btf();
 		own_leader = (__u64)task->group_leader;
 		return HAS_FIELD(semaphore->owner);
 	}
@@ -69,6 +73,7 @@ int on_wait(__u64 *ctx)
 	if (!is_traced(current_tgid()))
 		return 0;
 
+	task = (void *)bpf_get_current_task_btf();
 	mm = task->mm;
 	if (!mm)
 		return 0;
@@ -76,14 +81,17 @@ int on_wait(__u64 *ctx)
 	if ((__u64)semaphore != lock)
 		return 0;
 
-	bpf_map_delete_elem(&lock_waits, &tid); /* the end of the last wait may have been missed */
+	tid = bpf_get_current_pid_tgid();
+	if (!bpf_map_delete_elem(&lock_waits, &tid)) /* the end of the last wait was missed */
+		__sync_fetch_and_add(&waiting, -1);
 	if (READ_KERNEL(owner, semaphore->owner.counter))
 		return 0;
 	if (!is_own((void *)(owner & ~(__u64)RWSEM_OWNER_FLAGS)))
 		return 0;
 
 	wait.from = bpf_ktime_get_ns();
-	bpf_map_update_elem(&lock_waits, &tid, &wait, BPF_ANY);
+	if (!bpf_map_update_elem(&lock_waits, &tid, &wait, BPF_ANY))
+		__sync_fetch_and_add(&waiting, 1);
 	return 0;
 }
 
@@ -91,16 +99,22 @@ int on_wait(__u64 *ctx)
 SEC("raw_tracepoint/contention_end")
 int on_wait_end(__u64 *ctx)
 {
-	__u32 tid = bpf_get_current_pid_tgid();
-	struct lock_wait *wait = bpf_map_lookup_elem(&lock_waits, &tid);
+	struct lock_wait *wait;
 	struct thread *thread;
+	__u32 tid;
 	__u64 ns;
 
+	if (!waiting)
+		return 0;
+	tid = bpf_get_current_pid_tgid();
+	wait = bpf_map_lookup_elem(&lock_waits, &tid);
 	if (!wait || wait->lock != ctx[0])
 		return 0;
+
 	ns = bpf_ktime_get_ns() - wait->from;
 	if (bpf_map_delete_elem(&lock_waits, &tid))
 		return 0;
+	__sync_fetch_and_add(&waiting, -1);
 
 	thread = current_thread();
 	if (thread)

@@ -153,6 +153,9 @@ type user struct {
 func startUser(t *testing.T, mode Mode) *user {
 	t.Helper()
 	u := &user{sleeper: tracertest.Start(t, sleeper, "1000").PID()}
+	for !bytes.Contains(stat(u.sleeper), []byte("(sleep) S ")) { // it is mapped, and sleeps
+		time.Sleep(time.Millisecond)
+	}
 	if isProbed(t, u.sleeper) {
 		t.Fatal("the sleeper has a breakpoint from its start")
 	}
@@ -180,8 +183,13 @@ func (u *user) mustDetach(t *testing.T) {
 
 // hasEnded reports whether a process has ended, reaped or not.
 func hasEnded(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || bytes.Contains(stat, []byte(") Z "))
+	said := stat(pid)
+	return said == nil || bytes.Contains(said, []byte(") Z "))
+}
+
+func stat(pid int) []byte {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // nil: there is no such process
+	return text
 }
 
 func testClosed(t *testing.T, u *user) {

@@ -122,14 +122,14 @@ func (c *Census) add(t timedTable) {
 }
 
 // TopGrowers returns up to limit processes that have grown most until a later table, the largest
-// growth first, of those that matter. allocscope itself never does.
+// growth first, of those that matter. allocscope and its children never do.
 func (c *Census) TopGrowers(
 	later ProcessTable, now time.Duration, matters func(pid int) bool, limit int,
 ) []growth.OtherProcess {
 	var grown []growth.OtherProcess
 	for pid := range later {
 		o := c.growthOf(pid, timedTable{later, now})
-		if (o.Growth > 0 || o.Rate > 0) && pid != os.Getpid() && matters(pid) {
+		if (o.Growth > 0 || o.Rate > 0) && matters(pid) && !isOwn(pid) {
 			grown = append(grown, o)
 		}
 	}
@@ -142,6 +142,27 @@ func (c *Census) TopGrowers(
 		grown[i].Command = commandOf(grown[i].PID)
 	}
 	return grown
+}
+
+// isOwn reports whether a process is this one, or a child with the same program, or a child of that.
+func isOwn(pid int) bool {
+	const generations = 3 // a search reads in the child of a child
+	own, _ := os.Stat("/proc/self/exe")
+	for range generations {
+		program, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
+		if err != nil || !os.SameFile(program, own) {
+			return false
+		}
+		if pid == os.Getpid() {
+			return true
+		}
+		stat, err := process.ReadStat(pid)
+		if err != nil {
+			return false
+		}
+		pid = stat.Parent
+	}
+	return false
 }
 
 // growthOf is how a process has grown since the first table that has it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/reexec"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -27,6 +28,28 @@ func TestReadProcessTable(t *testing.T) {
 	difference := got.private - status.Anonymous
 	if err != nil || got.start != stat.Start || difference < -1<<20 || difference > 1<<20 {
 		t.Errorf("%+v; status shows %d, %v", got, status.Anonymous, err)
+	}
+}
+
+const ownName = "allocscope-test-own"
+
+func init() {
+	reexec.Register(ownName, func([]string) (status int) {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		return 0
+	})
+}
+
+// TestIsOwn tells allocscope's child processes from processes that it has started.
+func TestIsOwn(t *testing.T) {
+	own := tracertest.StartCommand(t, &exec.Cmd{Path: reexec.Executable, Args: []string{ownName}})
+	job := startJob(t)
+	for pid, want := range map[int]bool{
+		os.Getpid(): true, own.PID(): true, job.PID(): false, os.Getppid(): false,
+	} {
+		if got := isOwn(pid); got != want {
+			t.Errorf("PID %d: %t, want %t", pid, got, want)
+		}
 	}
 }
 

@@ -99,9 +99,11 @@ func (h *Heap) Search(
 	_ = h.searchAgain(whole, suspects, results, began, isRest)
 	for i := range results { // a sweep reads more than a search
 		r := &results[i]
-		isKept := r.Sweep.Samples > 0 && r.Sweep.Premise == keeper.PremiseHolds &&
-			len(r.Sweep.Lost) == 0
-		if r.Reason == keeper.ReasonUnreferenced && r.Type == "" && isKept {
+		isSwept := r.Reason == keeper.ReasonUnreferenced && r.Sweep.Samples > 0
+		switch {
+		case isSwept && r.Sweep.Premise == keeper.PremiseBudget:
+			r.Reason = keeper.ReasonBudget
+		case isSwept && r.Sweep.Premise == keeper.PremiseHolds && len(r.Sweep.Lost) == 0 && r.Type == "":
 			r.Reason = keeper.ReasonNative
 		}
 	}

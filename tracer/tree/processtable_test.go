@@ -40,7 +40,7 @@ func init() {
 	})
 }
 
-// TestIsOwn tells allocscope's child processes from processes that it has started.
+// TestIsOwn has a child process of allocscope, and a process that it has started.
 func TestIsOwn(t *testing.T) {
 	own := tracertest.StartCommand(t, &exec.Cmd{Path: reexec.Executable, Args: []string{ownName}})
 	job := startJob(t)

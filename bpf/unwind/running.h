@@ -5,8 +5,8 @@
 
 #include "unwind/stack.h"
 
-#define RUNNING_FRAMES 32 /* between a system call and the function that it is made for, at most   \
-			   */
+/* Frames between a system call and the function that it is made for, at most. */
+#define RUNNING_FRAMES 32
 
 enum running {
 	RUNNING_NO,

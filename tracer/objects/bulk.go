@@ -228,7 +228,11 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			return err
 		}
 		for i, content := range contents {
-			if content != nil && m.hasPointers(content) {
+			if content == nil {
+				continue
+			}
+			// Probes at equal distances may meet nothing but pools of small buffers.
+			if m.hasPointers(content) || pymalloc.IsPool(probes[i], content, m.poolSize) {
 				isBulk[indices[i]] = false
 			}
 		}

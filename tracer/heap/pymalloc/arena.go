@@ -42,6 +42,16 @@ func (v version) arenaIndex(address uint64, content []byte) (uint32, bool) {
 		h.nextpool>>addressBits == 0 && h.prevpool>>addressBits == 0
 }
 
+// IsPool reports whether memory begins with the header of a pool of a size.
+func IsPool(address uint64, content []byte, poolSize uint64) bool {
+	i := slices.IndexFunc(versions[:], func(v version) bool { return v.poolSize == poolSize })
+	if i < 0 {
+		return false
+	}
+	_, ok := versions[i].arenaIndex(address, content)
+	return ok
+}
+
 // Memory is where arenas are searched.
 type Memory struct {
 	// Free is the writable memory that is free for arenas.

@@ -61,3 +61,28 @@ func FuzzPool(f *testing.F) {
 		}
 	})
 }
+
+// A full pool of blocks of 16 bytes, of the fourth arena.
+func TestIsPool(t *testing.T) {
+	full := make([]byte, HeaderSize)
+	binary.LittleEndian.PutUint32(full, (MaxPoolSize-HeaderSize)/16)
+	binary.LittleEndian.PutUint32(full[32:], 3)
+	binary.LittleEndian.PutUint32(full[40:], MaxPoolSize)
+	binary.LittleEndian.PutUint32(full[44:], MaxPoolSize-16)
+	for name, c := range map[string]struct {
+		address, size uint64
+		content       []byte
+		want          bool
+	}{
+		"a pool":               {forgedAt, MaxPoolSize, full, true},
+		"of another size":      {forgedAt, 4 << 10, full, false},
+		"at no pool's start":   {forgedAt + 4096, MaxPoolSize, full, false},
+		"zeros":                {forgedAt, MaxPoolSize, make([]byte, HeaderSize), false},
+		"an unknown pool size": {forgedAt, 8 << 10, full, false},
+		"less than the header": {forgedAt, MaxPoolSize, full[:HeaderSize-1], false},
+	} {
+		if got := IsPool(c.address, c.content, c.size); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -192,7 +192,7 @@ func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Sea
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", k.PID, ErrExited)
 	}
-	before, limit := r.ObjectsCPUTime(), k.Limit
+	before, limit := r.worker.CPUTime(), k.Limit
 	if len(k.Stacks)+len(k.Types) > 0 {
 		limit /= 2
 	}
@@ -209,7 +209,7 @@ func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Sea
 	}
 
 	answer, err := r.askWorker(ctx, t, worker.Request{
-		Suspects: suspects, Limit: k.Limit - (r.ObjectsCPUTime() - before),
+		Suspects: suspects, Limit: k.Limit - (r.worker.CPUTime() - before),
 	})
 	if err != nil {
 		return again, err

@@ -45,6 +45,17 @@ func TestBudget(t *testing.T) {
 		}
 	})
 
+	t.Run("at the end a larger process is scanned as a whole", func(t *testing.T) {
+		for gib, want := range map[int64]bool{40: true, 400: false} {
+			var b Budget
+			usual := b.ShareFor(gib<<30, start, 1, false)
+			atEnd := b.ShareFor(gib<<30, start, 1, true)
+			if usual == 1 || (atEnd == 1) != want {
+				t.Errorf("%d GiB: share %v, at the end %v", gib, usual, atEnd)
+			}
+		}
+	})
+
 	t.Run("scan of few bytes teaches nothing", func(t *testing.T) {
 		var b Budget
 		before := b.ShareFor(40<<30, start, 1, false)

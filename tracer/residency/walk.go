@@ -25,9 +25,9 @@ const (
 const chunkHeaderBytes = 16
 
 // WalkHeaps walks malloc's heaps, right after a scan of their pages, and returns the CPU time that it
-// took. The walk is nil where that has
-// cost too much lately, unless the trace ends, where not all pages were scanned, and where the chunks do
-// not add up: they may change faster than they can be read.
+// took. The walk is nil where that has cost too much lately, unless the trace ends, where not all
+// pages were scanned, and where the chunks do not add up: they may change faster than they can be
+// read.
 func (t *Tracker) WalkHeaps(
 	scan *Scan, allocator liveness.ProcessAllocator, at time.Duration, atEnd bool,
 ) (walk *growth.HeapWalk, cost time.Duration) {

@@ -307,7 +307,7 @@ func send(to *net.UnixConn, message any, fds ...int) error {
 		return err
 	}
 	if len(text) > maxMessage {
-		return fmt.Errorf("%d points are too many", len(text))
+		return fmt.Errorf("a message of %d bytes is too long", len(text))
 	}
 	var rights []byte
 	if len(fds) > 0 {

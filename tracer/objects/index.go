@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math/bits"
@@ -59,6 +60,8 @@ type index struct {
 	// isMarked: one pass has found all of these.
 	isMarked bool
 	starts   bitmap // chunks of malloc, by granules
+	// growing has the containers whose table moves when they grow, the largest first.
+	growing []sizedContainer
 
 	bounds []int // of the buckets of edges
 	sorted bitmap
@@ -76,6 +79,13 @@ type index struct {
 type repetition struct{ target, count uint64 }
 
 const repeatedTargets = 1 << 10
+
+// A sizedContainer is a list, dict or set, with the number of its entries.
+type sizedContainer struct{ address, entries uint64 }
+
+// Containers with fewer entries than minGrowing are many, and grow by little; maxContainers bounds
+// the others.
+const minGrowing, maxContainers = 64, 1 << 14
 
 // A bitmap is a set of small numbers.
 type bitmap []uint64
@@ -121,7 +131,7 @@ func (h *Heap) newIndex(m *memory, samples []uint64) *index {
 	for _, start := range led {
 		numberTo(start, start+maxInterior*wordSize)
 	}
-	for _, s := range x.growing() {
+	for _, s := range x.growingHeaps() {
 		numberTo(s.Start, s.End)
 	}
 
@@ -197,6 +207,9 @@ func (x *index) read(only map[uint64]bool) error {
 		return err
 	})
 	x.isMarked = true
+	slices.SortFunc(x.growing, func(a, b sizedContainer) int {
+		return cmp.Compare(b.entries, a.entries)
+	})
 	switch {
 	case err == nil && isFull: // most references may be to data that comes later
 		return x.read(only)
@@ -303,6 +316,7 @@ func (x *index) erase(p *piece, first uint64) {
 			}
 		default:
 			at := object - b.Start
+			x.note(object, t, content[at:])
 			if t.flags&cpython.FlagHaveGC != 0 {
 				at -= x.heap.version.GCHead
 			}
@@ -327,6 +341,19 @@ func (x *index) erase(p *piece, first uint64) {
 				visit(block{b, blockPool})
 			}
 		}
+	}
+}
+
+// note notes an object if it is a container whose table may move.
+func (x *index) note(object uint64, t *typeInfo, content []byte) {
+	offset, isSized := x.heap.objects.entriesAt(t)
+	hasTable := t.kind == kindList || t.kind == kindDict || t.kind == kindSet
+	if !isSized || !hasTable || offset+wordSize > uint64(len(content)) || x.isMarked {
+		return
+	}
+	entries := mem.Word(content, offset)
+	if entries >= minGrowing && entries <= maxItems && len(x.growing) < maxContainers {
+		x.growing = append(x.growing, sizedContainer{object, entries})
 	}
 }
 
@@ -387,7 +414,7 @@ func (x *index) bucket(b uint64) []uint64 {
 // toGrown returns the addresses of words that lead to chunks of malloc which a heap did not have
 // yet when its memory was read.
 func (x *index) toGrown() (words []uint64) {
-	for _, s := range x.growing() {
+	for _, s := range x.growingHeaps() {
 		from := x.chunkStart(s.Start)
 		if from == 0 || s.Start-from > maxGrown {
 			from = s.Start
@@ -407,9 +434,9 @@ func (x *index) toGrown() (words []uint64) {
 	return words
 }
 
-// growing returns where heaps may grow while they are read: behind the last memory of each that is
+// growingHeaps returns where heaps may grow while they are read: behind the last memory of each that is
 // read.
-func (x *index) growing() (spans []mem.Span) {
+func (x *index) growingHeaps() (spans []mem.Span) {
 	heaps, parts := x.heap.heaps.Spans, x.memory.parts
 	for _, s := range heaps[:min(len(heaps), maxGrowing)] {
 		i := lastAt(parts, s.End-1, func(p part) uint64 { return p.Start })

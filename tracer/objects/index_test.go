@@ -3,6 +3,7 @@ package objects
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -101,18 +102,27 @@ func TestIndex(t *testing.T) {
 	})
 }
 
-// movingScript has a list whose table moves at a line of input.
+// movingScript has a container whose table moves at a line of input.
 const movingScript = `
 class Kept:
     pass
-kept = [Kept() for _ in range(60000)]
-print("objects", *map(id, kept[::4000]))
+objects = [Kept() for _ in range(60000)]
+print("objects", *map(id, objects[::4000]))
+kept = %s
+del objects
 print("ready", flush=True)
 input()
-kept.extend(None for _ in range(400000))
+kept.%s
 print("moved", flush=True)
 input()
 `
+
+// growing are containers, and how each grows.
+var growing = map[string][2]string{
+	"list": {"list(objects)", "extend(range(400000))"},
+	"set":  {"set(objects)", "update(range(400000))"},
+	"dict": {"dict(enumerate(objects))", "update((-n, None) for n in range(400000))"},
+}
 
 // headScript has a list whose head is replaced at a line of input: by nodes that lead to it, or by
 // another list.
@@ -145,7 +155,7 @@ main()
 func TestMovedHead(t *testing.T) {
 	for order, want := range map[string]string{"grow": "head", "other": ""} {
 		t.Run(order, func(t *testing.T) {
-			r := searchMoved(t, headScript, order)
+			r := searchMoved(t, headScript, order, false)
 			name := ""
 			if len(r.Paths) > 0 {
 				name = r.Paths[0].Root.Name
@@ -157,16 +167,26 @@ func TestMovedHead(t *testing.T) {
 	}
 }
 
-// A table that moves after the index was made is found by its list.
+// A table that moves after the index was made is found by its container; so is one that moved before,
+// to memory that the index does not read.
 func TestMovedTable(t *testing.T) {
-	r := searchMoved(t, movingScript, "grow")
-	if len(r.Paths) != 1 || r.Paths[0].Samples != r.Samples || r.Paths[0].Root.Name != "kept" {
-		t.Errorf("%+v", r)
+	for name, container := range growing {
+		script := fmt.Sprintf(movingScript, container[0], container[1])
+		for when, isBefore := range map[string]bool{"after the index": false, "before": true} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				r := searchMoved(t, script, "grow", isBefore)
+				if len(r.Paths) != 1 || r.Paths[0].Samples != r.Samples ||
+					r.Paths[0].Root.Name != "kept" {
+					t.Errorf("%+v", r)
+				}
+			})
+		}
 	}
 }
 
-// searchMoved searches for the objects of a program that moves them after the index was made.
-func searchMoved(t *testing.T, script, order string) keeper.Search {
+// searchMoved searches for the objects of a program that moves them after the memory was listed: after
+// the index was made, or before.
+func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Search {
 	t.Helper()
 	target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
 	var suspect Suspect
@@ -185,11 +205,19 @@ func searchMoved(t *testing.T, script, order string) keeper.Search {
 	s := newSearch(h)
 	h.memory.budget = newBudget(t.Context(), time.Minute)
 	samples := [][]*node{s.findSamples(suspect)}
+	move := func() {
+		target.Say(order)
+		target.Await("moved")
+	}
+	if isBefore {
+		move()
+	}
 	if err := s.readIndex(suspect.Objects); err != nil || s.late {
 		t.Fatal(err, s.late)
 	}
-	target.Say(order)
-	target.Await("moved")
+	if !isBefore {
+		move()
+	}
 	if err := s.climb(samples); err != nil {
 		t.Fatal(err)
 	}

@@ -31,21 +31,27 @@ type objectReader struct {
 	types   *typeTable
 }
 
+// entriesAt returns where objects of a type have the number of their entries; false: they are no
+// containers.
+func (o *objectReader) entriesAt(t *typeInfo) (offset uint64, isContainer bool) {
+	switch t.kind {
+	case kindList, kindTuple, kindDeque:
+		return cpython.ObSize, true
+	case kindDict:
+		return o.version.DictUsed, true
+	case kindSet:
+		return o.version.SetUsed, true
+	}
+	return 0, false
+}
+
 // length returns the number of entries of a container; -1: it is none.
 func (o *objectReader) length(object uint64, t *typeInfo) int64 {
 	if t == nil {
 		return -1
 	}
-
-	var offset uint64
-	switch t.kind {
-	case kindList, kindTuple, kindDeque:
-		offset = cpython.ObSize
-	case kindDict:
-		offset = o.version.DictUsed
-	case kindSet:
-		offset = o.version.SetUsed
-	default:
+	offset, isContainer := o.entriesAt(t)
+	if !isContainer {
 		return -1
 	}
 
@@ -327,32 +333,43 @@ func (o *objectReader) isWeak(p *node, at uint64) bool {
 	return false
 }
 
-// table returns the table of a container, and its size in bytes; 0: it has none.
-func (o *objectReader) table(n *node) (address, size uint64) {
+// A table is the memory of a container's entries, which moves while the container grows.
+type table struct {
+	field, start uint64 // where the container refers to it, and the address there
+	entries      mem.Span
+}
+
+// table returns the table of a container; its entries are empty if it has none.
+func (o *objectReader) table(n *node) (t table) {
 	if n.typ == nil {
-		return 0, 0
+		return t
 	}
 
-	s := o.version
+	s, first, size := o.version, uint64(0), uint64(0)
 	switch n.typ.kind {
 	case kindList:
-		address, _ = o.pages.word(n.address + s.ListItem)
+		t.field = n.address + s.ListItem
 		size = uint64(max(0, o.length(n.address, n.typ))) * wordSize
 	case kindDict:
-		keys, _ := o.pages.word(n.address + s.DictKeys)
+		t.field = n.address + s.DictKeys
+		keys, _ := o.pages.word(t.field)
 		if shape, ok := o.dicts.keysAt(keys); ok {
-			address, size = keys+shape.EntriesAt, uint64(shape.Entries)*shape.EntrySize
+			first, size = shape.EntriesAt, uint64(shape.Entries)*shape.EntrySize
 		}
 	case kindSet:
-		address, _ = o.pages.word(n.address + s.SetTable)
+		t.field = n.address + s.SetTable
 		mask, _ := o.pages.word(n.address + s.SetMask)
 		size = (mask + 1) * s.SetEntrySize
+	default:
+		return t
 	}
 
-	if size > maxItems {
-		return 0, 0
+	start, isRead := o.pages.word(t.field)
+	if !isRead || start == 0 || size > maxItems {
+		return table{}
 	}
-	return address, size
+	t.start, t.entries = start, mem.Span{Start: start + first, End: start + first + size}
+	return t
 }
 
 // isCtypesData reports whether an object of ctypes has data at an offset, or the pointer to them.

@@ -227,28 +227,31 @@ func (rep *reporter) stillHas(w *way) bool {
 	}
 
 	rep.heap.pages.forget()
-	table, size := rep.heap.objects.table(w.node)
-	return table != 0 &&
-		rep.heap.memory.findWord(table, size, w.words[len(w.words)-2].value) != 0
+	value, has := w.words[len(w.words)-2].value, false
+	rep.heap.memory.eachWord(rep.heap.objects.table(w.node).entries, func(_, word uint64) bool {
+		has = word == value
+		return !has
+	})
+	return has
 }
 
-// findWord returns where a word is among the first maxTable bytes at an address; 0: it is not.
-func (m *memory) findWord(address, size, value uint64) uint64 {
-	end := address + min(size, maxTable)
-	for at := address &^ (process.PageSize - 1); at < end && !m.budget.check(); at += pieceBytes {
+// eachWord calls visit with the first maxTable bytes of a table and their places, a word at a time,
+// until visit returns false. Memory that cannot be read has none.
+func (m *memory) eachWord(s mem.Span, visit func(at, word uint64) bool) {
+	end := s.Start + min(s.Len(), maxTable)
+	for at := s.Start &^ (process.PageSize - 1); at < end && !m.budget.check(); at += pieceBytes {
 		content := m.buffer[:min(pieceBytes, mem.AlignUp(end-at, process.PageSize))]
 		if _, err := m.reader.PeekPages(at, content); err != nil {
-			return 0
+			return
 		}
 
-		first := max(at, address) - at
+		first := max(at, s.Start) - at
 		for i := first; i+wordSize <= min(uint64(len(content)), end-at); i += wordSize {
-			if mem.Word(content, i) == value {
-				return at + i
+			if !visit(at+i, mem.Word(content, i)) {
+				return
 			}
 		}
 	}
-	return 0
 }
 
 // isUnchanged reports whether a word is as it was when it was found.

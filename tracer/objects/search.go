@@ -39,6 +39,7 @@ const (
 	maxHits      = 1 << 19 // words that are read in a level
 	maxAlike     = 8       // of those from the same place in objects of one type
 	maxInterior  = 64      // words of a block that references may point into
+	maxMoved     = 2       // times that the tables of containers are read once more
 	nodeContents = 64      // bytes of a block that are read to find its object
 )
 
@@ -56,6 +57,7 @@ type search struct {
 	ways  *wayFinder
 	edges int  // of all nodes
 	late  bool // the time is used up
+	moved int  // times that findMoved has read tables
 	// done has the samples of which all ways were followed, and whether they lead to a root.
 	done map[*node]bool
 	// chains has the ways from variables to the ends of ways.
@@ -278,6 +280,9 @@ func (s *search) climb(samples [][]*node) error {
 		// levels more may lead to a variable that a reader can look up.
 		if isRooted {
 			after++
+		}
+		if len(frontier) == 0 && !isRooted && s.findMoved() {
+			continue
 		}
 		if len(frontier) == 0 || after > most {
 			return nil
@@ -531,34 +536,96 @@ func (s *search) follow(found hit) bool {
 	words, _ := s.index.referers(start)
 	for _, at := range words[:min(len(words), maxAlike)] {
 		in, _ := h.memory.regionAt(at)
-		owner, now := s.nodes.holder(s.index, at, in), uint64(0)
+		owner := s.nodes.holder(s.index, at, in)
 		if owner == nil || owner.typ == nil {
 			continue
 		}
-		now, isRead := h.pages.word(at)
-		_, isTable, _ := h.objects.tableReference(edge{from: owner, at: at, value: now}, now)
-		table, size := h.objects.table(owner)
-		if !isRead || now == start || !isTable || table < now || table == 0 {
+		table := h.objects.table(owner)
+		if table.field != at || table.start == start || table.entries.Len() == 0 {
 			continue
 		}
-		place := h.memory.findWord(table, size, found.value)
-		if place == 0 || !s.nodes.keep(owner) {
-			continue
+		isAdded := false
+		h.memory.eachWord(table.entries, func(place, word uint64) bool {
+			isAdded = word == found.value && s.addMoved(hit{place, word, found.node}, owner, table)
+			return word != found.value
+		})
+		if isAdded {
+			return true
 		}
-
-		n := s.nodes.byBlock[now]
-		if n == nil {
-			b := block{mem.Span{Start: now, End: table + size}, blockMmapped}
-			n = &node{block: b, address: now, isFollowed: true, searched: !s.index.isCut}
-			n.edges = []edge{{from: owner, at: at, value: now}}
-			if !s.nodes.keep(n) {
-				return false
-			}
-		}
-		s.add(found.node, edge{from: n, at: place, value: found.value})
-		return true
 	}
 	return false
+}
+
+// addMoved adds a reference to a node from a table that was found by its container.
+func (s *search) addMoved(found hit, owner *node, t table) bool {
+	if !s.nodes.keep(owner) {
+		return false
+	}
+	n := s.nodes.byBlock[t.start]
+	if n == nil {
+		b := block{mem.Span{Start: t.start, End: t.entries.End}, blockMmapped}
+		n = &node{block: b, address: t.start, isFollowed: true, searched: !s.index.isCut}
+		if !s.nodes.keep(n) {
+			return false
+		}
+	}
+	if !slices.ContainsFunc(n.edges, func(e edge) bool { return e.at == t.field }) {
+		n.edges = append(n.edges, edge{from: owner, at: t.field, value: t.start})
+		n.isKnown = false
+	}
+	found.node.isKnown = false
+	s.add(found.node, edge{from: n, at: found.at, value: found.value})
+	return true
+}
+
+// findMoved looks for the objects on ways that lead to no root in the tables of containers as these are
+// now, and reports whether it has found any. A table that moved while the index was made may not be in
+// it, neither at its old place nor at the new one; its container is.
+func (s *search) findMoved() (found bool) {
+	h, lost := s.heap, make(map[uint64]*node)
+	if h.objects == nil || s.moved >= maxMoved {
+		return false
+	}
+	for n, isRooted := range s.done {
+		if isRooted {
+			continue
+		}
+		delete(s.done, n)
+		_, _, in := s.ways.rootsOf(n)
+		for _, end := range append(in.ends, &way{node: n}) {
+			_, areAll := s.ways.references(end.node)
+			if end.node.typ != nil && !areAll {
+				lost[end.node.address] = end.node
+			}
+		}
+	}
+
+	s.moved++
+	left := uint64(maxTable)
+	for _, c := range s.index.growing {
+		r, ok := h.memory.regionAt(c.address)
+		owner := s.nodes.holder(s.index, c.address, r)
+		if !ok || owner == nil || owner.address != c.address {
+			continue
+		}
+		table := h.objects.table(owner)
+		size := table.entries.Len()
+		if len(lost) == 0 || h.memory.budget.check() {
+			break
+		}
+		if size > left {
+			continue
+		}
+		left -= size
+		h.memory.eachWord(table.entries, func(at, word uint64) bool {
+			if n := lost[word]; n != nil && s.addMoved(hit{at, word, n}, owner, table) {
+				delete(lost, word)
+				found = true
+			}
+			return len(lost) > 0
+		})
+	}
+	return found
 }
 
 // blockStart returns where the block of a word began when the index was made; 0: it is not known.

@@ -170,7 +170,8 @@ func testLargeChunks(t *testing.T) {
 	}
 }
 
-// testGrowingHeap walks a heap as far as it went when the maps were read.
+// testGrowingHeap walks a heap as far as it went when the maps were read. To find its end, both are read
+// again.
 func testGrowingHeap(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "steps.c"))
 	t.Cleanup(target.Hangup)
@@ -186,5 +187,14 @@ func testGrowingHeap(t *testing.T) {
 	sum := got.InUse + got.Cached + got.Free
 	if before := heap.End - heap.Start; err != nil || sum > before || sum < before-2*size {
 		t.Errorf("%+v, %d in all, %v; %d before it grew", got, sum, err, before)
+	}
+
+	found, err := mustFind(t, p).Heaps(p, maps)
+	if !errors.Is(err, glibc.ErrBrokenChain) {
+		t.Errorf("by the maps of before: %+v, %v", found.Spans, err)
+	}
+	found, err = mustFind(t, p).Heaps(p, mapsOf(t, p))
+	if err != nil || len(found.Spans) != 1 || found.Spans[0].Len() < objects*size {
+		t.Errorf("by the maps of now: %+v, %v", found.Spans, err)
 	}
 }

@@ -46,6 +46,9 @@ func (a *Malloc) Heaps(memory mem.Reader, maps []process.Mapping) (Heaps, error)
 	if err != nil {
 		return Heaps{}, err
 	}
+	if found[0].grown {
+		return Heaps{}, ErrBrokenChain
+	}
 	found[0].end = found[0].top.End
 
 	var heaps Heaps

@@ -49,6 +49,15 @@ func (b *budget) most() *budget {
 	return &part
 }
 
+// part returns the budget of a part of the work that begins now, and takes so much CPU time at most.
+func (b *budget) part(limit time.Duration) *budget {
+	part := *b
+	if end := process.OwnCPUTime() + limit; b.ends == 0 || end < b.ends {
+		part.ends = end
+	}
+	return &part
+}
+
 // isSpent reports whether the time is used up. It is cheap enough for each reference.
 func (b *budget) isSpent() bool {
 	if b == nil || b.isOver {

@@ -1,13 +1,16 @@
 package objects
 
 import (
+	"encoding/binary"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -28,6 +31,8 @@ strings = [ctypes.create_string_buffer(100000) for i in range(8)]
 show("strings", map(ctypes.addressof, strings))
 arrays = [numpy.ones(12500) for i in range(8)]
 show("arrays", [a.ctypes.data for a in arrays])
+small = [numpy.ones(4096) for i in range(8)] # in the heap, smaller than a large chunk
+show("small", [a.ctypes.data for a in small])
 slices = [numpy.ones(12500)[::100] for i in range(8)]
 show("slices", [a.ctypes.data for a in slices])
 
@@ -87,7 +92,43 @@ func TestBuffers(t *testing.T) {
 			t.Errorf("%s: %+v", names[i], s)
 		}
 	}
-	if len(found) != 6 {
+	if len(found) != 7 {
 		t.Errorf("%d results", len(found))
+	}
+}
+
+// TestData walks a heap of three chunks of 48 KiB: numbers, numbers with one reference behind the first
+// pages, and numbers with the address of code. Only the second one is all read.
+func TestData(t *testing.T) {
+	const chunk, chunks, top = 48 << 10, 3, 4 << 10
+	content := make([]byte, chunk*chunks+top)
+	for at := 0; at < len(content); at += wordSize {
+		binary.LittleEndian.PutUint64(content[at:], 0x3ff0_0000_0000_0000)
+	}
+	for i := range chunks {
+		binary.LittleEndian.PutUint64(content[chunk*i+wordSize:], chunk|prevInUse)
+	}
+	binary.LittleEndian.PutUint64(content[chunk*chunks+wordSize:], top|prevInUse)
+	const code = forgedAt + 1<<30
+	binary.LittleEndian.PutUint64(content[chunk+30<<10:], forgedAt+16)
+	binary.LittleEndian.PutUint64(content[2*chunk+30<<10:], code)
+
+	forged := newImage(content)
+	m := newMemory(nil, forged)
+	m.maps = []process.Mapping{
+		{Start: forgedAt, End: forged.span().End, Read: true, Write: true, Path: "[heap]"},
+		{Start: code, End: code + 1<<20, Read: true, Execute: true, Path: "/lib/libc.so.6"},
+	}
+	parts, err := m.walkHeap(forged.span())
+	all := mem.Span{Start: forgedAt, End: forgedAt + chunk*chunks + 16} // up to the header of the top
+	if err != nil || !slices.Equal(parts, []mem.Span{all}) {
+		t.Fatalf("%x, %v, want %x", parts, err, all)
+	}
+
+	rest := func(i uint64) mem.Span { // whole pages behind the first bytes, to the last one
+		return mem.Span{Start: forgedAt + chunk*i + process.PageSize, End: forgedAt + chunk*(i+1)}
+	}
+	if want := []mem.Span{rest(0), rest(2)}; !slices.Equal(m.data, want) {
+		t.Errorf("leaves out %x, want %x", m.data, want)
 	}
 }

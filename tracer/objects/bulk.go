@@ -54,10 +54,14 @@ func (m *memory) leaveOutBulk() error {
 		return err
 	}
 
-	left = left.Subtract(small).Subtract(first)
-	m.bulk += left.Len()
-	m.spans = m.spans.Subtract(left)
+	m.leaveOut(left.Subtract(small).Subtract(first))
 	return nil
+}
+
+// leaveOut takes memory without pointers out of the spans.
+func (m *memory) leaveOut(bulk mem.Spans) {
+	m.bulk += bulk.Len()
+	m.spans = m.spans.Subtract(bulk)
 }
 
 const (

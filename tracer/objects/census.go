@@ -173,7 +173,6 @@ func (c *counter) shareWithin(options CensusOptions) float64 {
 
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
-	c.heap.types.prepare(p)
 	switch p.region.kind {
 	case regionAnonymous:
 		return c.visitPools(p)

@@ -198,7 +198,7 @@ func (x *index) read(only map[uint64]bool) error {
 		}
 		first := uint64(x.first[part])
 		if x.erase(p, first); isFull {
-			return x.late()
+			return nil
 		}
 		err := x.scan(p, first*wordsOfPage)
 		if isFull = errors.Is(err, errIndexFull) && !x.isMarked; isFull {
@@ -258,14 +258,6 @@ func (x *index) scan(p *piece, first uint64) error {
 		}
 		x.edges = append(x.edges, target<<32|(first+i/wordSize))
 	}
-	return x.late()
-}
-
-// late returns errLate if the time is used up.
-func (x *index) late() error {
-	if x.memory.budget.check() {
-		return errLate
-	}
 	return nil
 }
 
@@ -298,9 +290,6 @@ func (x *index) erase(p *piece, first uint64) {
 	i, _ := slices.BinarySearch(x.samples, p.Start)
 	hasSample := i < len(x.samples) && x.samples[i] < p.End()
 
-	if x.heap.types != nil {
-		x.heap.types.prepare(p)
-	}
 	visit := func(b block) {
 		content := p.At(b.Start, min(b.Len(), p.End()-min(b.Start, p.End())))
 		if content == nil {

@@ -19,6 +19,7 @@ type linkedLists struct {
 	passed map[listPlace]uint64
 	// newest are nodes that lead to the heads of lists that grow at their front; 0: none is known.
 	newest map[listPlace]uint64
+	part   *budget // of all that looks for newer nodes; nil: nothing has
 }
 
 // A listPlace is a node of a list, and the offset of the word in it that leads on.
@@ -84,11 +85,17 @@ func (l *linkedLists) findMoved(head *node, nodes []uint64, hop uint64) {
 	}
 	l.newest[place] = 0
 
+	if l.part == nil {
+		l.part = l.heap.memory.budget.part(movedTime)
+	}
 	index := l.search.index
 	l.heap.pages.forget()
 	try := func(at, old uint64) {
+		if l.part.isSpent() {
+			return
+		}
 		now, ok := l.heap.pages.word(at)
-		if !ok || now == old && old != head.address || !l.leads(at, place) {
+		if !ok || now == old && old != head.address || !l.leads(at, place, l.part) {
 			return
 		}
 		e := edge{at: at, value: l.newest[place]}
@@ -109,7 +116,7 @@ func (l *linkedLists) findMoved(head *node, nodes []uint64, hop uint64) {
 }
 
 // leads reports whether a word leads to the head of a list now, by the nodes that have come since.
-func (l *linkedLists) leads(word uint64, head listPlace) bool {
+func (l *linkedLists) leads(word uint64, head listPlace, limit *budget) bool {
 	l.heap.pages.forget()
 	first, ok := l.heap.pages.word(word)
 	for at, n := first, 0; ok && at != 0 && n < maxNewNodes; n++ {
@@ -117,7 +124,7 @@ func (l *linkedLists) leads(word uint64, head listPlace) bool {
 			l.newest[head] = first
 			return true
 		}
-		if l.heap.memory.budget.isSpent() {
+		if limit.isSpent() {
 			return false
 		}
 		at, ok = l.heap.pages.word(at + head.hop)

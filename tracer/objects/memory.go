@@ -2,6 +2,7 @@ package objects
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"os"
 	"slices"
@@ -30,6 +31,9 @@ const (
 	// minBulk is the size of the smallest part of a window that is checked; minLarge the size of
 	// the smallest chunk.
 	minBulk, minLarge = 32 << 10, 64 << 10
+	// minData is the size of the smallest range in a smaller chunk that is left out: to read the pages
+	// around many shorter ones takes as long as to read all.
+	minData = 16 << 10
 	// minPointers is the number of words in one probe that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
 	minPointers = 2
@@ -85,14 +89,16 @@ type memory struct {
 	// poolSize is the size of a pool of pymalloc. Without Python nothing looks like a pool.
 	poolSize uint64
 	buffer   []byte
-	mmapped  []block       // chunks with a mapping of their own, that are known so far, in order
-	without  mem.Span      // the last memory that was searched back, and in which none begins
-	large    []glibc.Chunk // of heaps, in use, and left out as bulk data
-	others   heap.Blocks   // of another malloc than glibc's; nil: it shows none
-	frames   mem.Spans     // variables of running functions: they are no bulk
-	budget   *budget       // of the census or search
-	bulk     uint64        // bytes that are left out
-	read     uint64        // bytes that were read
+	mmapped  []block        // chunks with a mapping of their own, that are known so far, in order
+	without  mem.Span       // the last memory that was searched back, and in which none begins
+	large    []glibc.Chunk  // of heaps, in use, and left out as bulk data
+	data     []mem.Span     // whole pages of smaller chunks that lead nowhere
+	others   heap.Blocks    // of another malloc than glibc's; nil: it shows none
+	frames   mem.Spans      // variables of running functions: they are no bulk
+	budget   *budget        // of the census or search
+	prepare  func([]*piece) // before these are visited, in order; nil: nothing is done
+	bulk     uint64         // bytes that are left out
+	read     uint64         // bytes that were read
 	// areObjects are words that were checked, and whether they lead to objects of CPython.
 	areObjects map[uint64]bool
 }
@@ -120,6 +126,7 @@ func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	if err := m.leaveOutBulk(); err != nil {
 		return err
 	}
+	m.leaveOut(mem.MergeSpans(m.data))
 
 	m.findParts()
 	return nil
@@ -281,6 +288,33 @@ func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
 	return &p.Piece, nil
 }
 
+// Small implements glibc.LargeReader. It notes the whole pages of a chunk in which no word leads to
+// memory that can be written: tensors, images and text of some KiB. References may lead to the first
+// bytes of a chunk, and its object is there.
+func (r heapReader) Small(p *mem.Piece, k glibc.Chunk) {
+	s := mem.Span{
+		Start: mem.AlignUp(k.User().Start+maxInterior*wordSize, process.PageSize),
+		End:   mem.AlignDown(k.End(), process.PageSize),
+	}
+	if s.Start+minData <= s.End && !r.leads(p.At(s.Start, s.Len())) {
+		r.data = append(r.data, s)
+	}
+}
+
+// leads reports whether a word of some bytes may refer to memory that can be written.
+func (m *memory) leads(content []byte) bool {
+	for i := 0; i+wordSize <= len(content); i += wordSize {
+		w := binary.LittleEndian.Uint64(content[i:])
+		if w-process.PageSize >= maxAddress || (w+1)%wordSize > 2 { // a tag changes the lowest bit
+			continue
+		}
+		if v, ok := process.FindMapping(m.maps, w); ok && v.Read && v.Write {
+			return true
+		}
+	}
+	return false
+}
+
 // IsLate implements glibc.LargeReader.
 func (r heapReader) IsLate() bool { return r.budget.isSpent() }
 
@@ -289,7 +323,7 @@ func (r heapReader) IsLate() bool { return r.budget.isSpent() }
 // fit, the rest is one part.
 func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 	chain := &glibc.Chain{Memory: m.reader, Heap: heap}
-	candidates, err := chain.Large(minLarge, heapReader{m, heap})
+	candidates, err := chain.Large(minLarge, minData, heapReader{m, heap})
 	if err != nil {
 		return nil, err
 	}
@@ -438,8 +472,10 @@ func (r *batchReader) flush() error {
 		content, present = content[n:], present[n/process.PageSize:]
 	}
 
+	read := make([]*piece, len(r.batch))
 	for i, part := range r.batch {
 		p := &piece{Piece: pieces[i], memory: m, region: m.regions[part.region]}
+		read[i] = p
 		// Where a chunk begins follows from the chunks before it, in the pieces before.
 		if p.region.kind == regionHeap {
 			if r.chain == nil || r.chainRegion != part.region {
@@ -449,6 +485,11 @@ func (r *batchReader) flush() error {
 			r.chain.Beside = pieces
 			p.chunks = r.chain.Through(&p.Piece)
 		}
+	}
+	if m.prepare != nil {
+		m.prepare(read)
+	}
+	for _, p := range read {
 		if err := r.visit(p); err != nil {
 			return err
 		}

@@ -246,6 +246,7 @@ func (h *Heap) use(m *memory) {
 		unknown:  make(map[uint64]struct{}),
 	}
 
+	m.prepare = h.types.prepare
 	h.objects = &objectReader{
 		python:  h.python,
 		version: h.version,

@@ -209,7 +209,8 @@ func (rep *reporter) leads(f rootPath) bool {
 		case w.node.typ != nil:
 			return false
 		case len(w.words) == 0: // a list, of which the known part stays
-			ok = rep.ways.lists.leads(at, listPlace{w.node.address, w.at - w.node.address})
+			place := listPlace{w.node.address, w.at - w.node.address}
+			ok = rep.ways.lists.leads(at, place, rep.heap.memory.budget)
 			at, now, before = 0, w.below.node.address, w.below.node.address
 		default:
 			at = now + w.at - before

@@ -39,7 +39,7 @@ const (
 	maxHits      = 1 << 19 // words that are read in a level
 	maxAlike     = 8       // of those from the same place in objects of one type
 	maxInterior  = 64      // words of a block that references may point into
-	maxMoved     = 2       // times that the tables of containers are read once more
+	rareSamples  = 4       // one of so many without a keeper is not searched for once more
 	nodeContents = 64      // bytes of a block that are read to find its object
 )
 
@@ -57,12 +57,16 @@ type search struct {
 	ways  *wayFinder
 	edges int  // of all nodes
 	late  bool // the time is used up
-	moved int  // times that findMoved has read tables
+	moved bool // findMoved has read tables
 	// done has the samples of which all ways were followed, and whether they lead to a root.
 	done map[*node]bool
 	// chains has the ways from variables to the ends of ways.
 	chains map[*node]headChain
 }
+
+// movedTime is the most CPU time for which a search looks for tables that have moved, and as much for
+// heads of lists.
+const movedTime = 250 * time.Millisecond
 
 // errLate ends a pass when the time is used up.
 var errLate = errors.New("the time for the search is used up")
@@ -84,7 +88,8 @@ func (h *Heap) Search(
 	// Words lead to samples whose container has moved meanwhile. A sweep takes longer than to search
 	// once more. Garbage, and samples for which there was no time, are not searched again.
 	mayBeFound := func(r keeper.Search) bool {
-		return unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget
+		isRare := unexplained(r) <= r.Samples/rareSamples
+		return !isRare && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget
 	}
 	isNew := func(r keeper.Search) bool {
 		return mayBeFound(r) && r.Reason != keeper.ReasonUnreferenced
@@ -583,7 +588,7 @@ func (s *search) addMoved(found hit, owner *node, t table) bool {
 // it, neither at its old place nor at the new one; its container is.
 func (s *search) findMoved() (found bool) {
 	h, lost := s.heap, make(map[uint64]*node)
-	if h.objects == nil || s.moved >= maxMoved {
+	if h.objects == nil || s.moved {
 		return false
 	}
 	for n, isRooted := range s.done {
@@ -600,8 +605,8 @@ func (s *search) findMoved() (found bool) {
 		}
 	}
 
-	s.moved++
-	left := uint64(maxTable)
+	s.moved = true
+	left, part := uint64(maxTable), h.memory.budget.part(movedTime)
 	for _, c := range s.index.growing {
 		r, ok := h.memory.regionAt(c.address)
 		owner := s.nodes.holder(s.index, c.address, r)
@@ -610,7 +615,7 @@ func (s *search) findMoved() (found bool) {
 		}
 		table := h.objects.table(owner)
 		size := table.entries.Len()
-		if len(lost) == 0 || h.memory.budget.check() {
+		if len(lost) == 0 || part.check() {
 			break
 		}
 		if size > left {

@@ -144,7 +144,7 @@ func (c *counter) readPools(pools []uint64, pagesOfPool uint64) error {
 			},
 			memory: m, region: region{kind: regionAnonymous},
 		}
-		c.heap.types.prepare(p)
+		c.heap.types.prepare([]*piece{p})
 		c.noteTensors(p)
 	}
 	return nil

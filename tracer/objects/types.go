@@ -129,7 +129,7 @@ type typeTable struct {
 	unknown map[uint64]struct{} // addresses that have no type
 	depth   int                 // of types that lead to each other, and are being read
 
-	pieces, seen int // that were prepared; addresses that were known or unknown then
+	batches, seen int // that were prepared; addresses that were known or unknown then
 }
 
 // A recentType is a result of typeTable.at: most objects that lie near each other are of few types.
@@ -209,33 +209,35 @@ func (types *typeTable) mayBe(address uint64) bool {
 		r.kind == regionAnonymous && !types.hasHeaps)
 }
 
-// The types of the first pieces are read at once, and so are the types of pieces that follow one
+// The types of the first batches are read at once, and so are the types of batches that follow one
 // with many new addresses.
-const fewPieces, fewTypes = 32, 8
+const fewBatches, fewTypes = 32, 8
 
-// prepare reads the types of the objects of a piece, if many are new. To read them one by one costs a
-// call each, and to collect them first costs a pass over the piece.
-func (types *typeTable) prepare(p *piece) {
+// prepare reads the types of the objects of a batch of pieces, if many are new. To read them one by one
+// costs a call each, and to collect them first costs a pass over the pieces.
+func (types *typeTable) prepare(pieces []*piece) {
 	seen := len(types.known) + len(types.unknown)
 	isNew := seen-types.seen > fewTypes
 	types.seen = seen
-	if types.pieces++; types.pieces > fewPieces && !isNew {
+	if types.batches++; types.batches > fewBatches && !isNew {
 		return
 	}
 
 	var blocks [][]byte
-	switch p.region.kind {
-	case regionAnonymous:
-		size := p.memory.poolSize
-		for start := mem.AlignUp(p.Start, size); start+size <= p.End(); start += size {
-			for b := range pymalloc.Used(p.At(start, size), start) {
-				blocks = append(blocks, p.At(b.Start, b.Len()))
+	for _, p := range pieces {
+		switch p.region.kind {
+		case regionAnonymous:
+			size := p.memory.poolSize
+			for start := mem.AlignUp(p.Start, size); start+size <= p.End(); start += size {
+				for b := range pymalloc.Used(p.At(start, size), start) {
+					blocks = append(blocks, p.At(b.Start, b.Len()))
+				}
 			}
-		}
-	case regionHeap:
-		for _, k := range p.chunks {
-			if user := k.User(); k.InUse {
-				blocks = append(blocks, p.At(user.Start, min(user.Len(), chunkContents)))
+		case regionHeap:
+			for _, k := range p.chunks {
+				if user := k.User(); k.InUse {
+					blocks = append(blocks, p.At(user.Start, min(user.Len(), chunkContents)))
+				}
 			}
 		}
 	}

@@ -184,15 +184,19 @@ func (c *Chain) resync(p *mem.Piece) bool {
 type LargeReader interface {
 	// ReadPages reads whole pages of a heap. The piece is valid until the next call.
 	ReadPages(s mem.Span) (*mem.Piece, error)
+	// Small is called with the smaller chunks, and a piece that has the chunk whole.
+	Small(p *mem.Piece, k Chunk)
 	// IsLate reports whether the time is used up.
 	IsLate() bool
 }
 
 // Large returns the chunks of a heap that have so many bytes or more, and its top chunk. It ends
-// where the chunks do not fit, or at the end of the time.
-func (c *Chain) Large(least uint64, reader LargeReader) (large []Chunk, err error) {
+// where the chunks do not fit, or at the end of the time. The reader sees the smaller chunks of seen
+// bytes and more, each of them whole.
+func (c *Chain) Large(least, seen uint64, reader LargeReader) (large []Chunk, err error) {
 	const walkBytes = 256 << 10 // that are read at once
 	last := -1                  // the large chunk that the one before is
+	again := uint64(0)          // the chunk that the last piece was read for
 	size := process.PageSize    // that is read at once
 	for at := c.Heap.Start; at+HeaderSize <= c.Heap.End && !reader.IsLate(); {
 		p := &mem.Piece{}
@@ -216,10 +220,18 @@ func (c *Chain) Large(least uint64, reader LargeReader) (large []Chunk, err erro
 				large[last].InUse = IsPrevInUse(c.header(p, at))
 				last = -1
 			}
-			if k.Size >= least || k.End() >= c.Heap.End {
+			switch isWhole := k.Start >= p.Start && k.End() <= p.End(); {
+			case k.Size >= least || k.End() >= c.Heap.End:
 				last, size = len(large), process.PageSize // the next one may be large, too
 				large = append(large, k)
 				c.readAhead(k)
+			case k.Size < seen:
+			case isWhole:
+				reader.Small(p, k)
+			case again != at:
+				again, size = at, max(size, k.Size)
+				c.ahead, p = nil, &mem.Piece{}
+				continue
 			}
 			at = k.End()
 		}

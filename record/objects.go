@@ -50,6 +50,9 @@ const (
 	// interruptedTimeout after a signal.
 	lastObjectsTimeout = time.Minute
 	interruptedTimeout = 10 * time.Second
+	// The last search of a trace begins before its end, so that the answer stands soon after: at least
+	// minLead before, and at most a part of the trace before.
+	minLead, maxLeadPart = 2 * time.Second, 0.25
 	// slowSearch is how long the end waits before it says so.
 	slowSearch = 2 * time.Second
 	// minTraced is the length of a trace from which on its end waits for them: in less nothing can be
@@ -88,12 +91,20 @@ type objectWatch struct {
 	nextHalfway time.Duration // the first search is not tried before
 	lastSearch  time.Duration // when one was started; 0: none was
 	isSearched  bool          // one has had an answer about the first suspect
+	took        time.Duration // by the clock, of the latest work; see lead
+	last        lastWork
 
 	// first has the earliest search of each suspect that found a keeper, and latest the latest
 	// answers.
 	first, latest []keeper.Search
 	sweeps        sweeps
 	atEnd         time.Duration // CPU time of the last census and search
+}
+
+// A lastWork is the last censuses of a trace, and the last search, which begin before its end.
+type lastWork struct {
+	at  time.Duration // when they were started; 0: they were not
+	end time.Duration // of the trace, as it was then: it may have been extended since
 }
 
 // An objectWork is censuses, and a search.
@@ -103,6 +114,7 @@ type objectWork struct {
 	first   *objects.Census      // of the searched process; nil: this is the first
 	limit   time.Duration        // of CPU time, of all
 	isSweep bool                 // nothing is counted
+	began   time.Duration
 
 	counted  []*objects.Census
 	searches []keeper.Search
@@ -155,9 +167,25 @@ func (w *objectWatch) watch(recorded func() *conclude.Trace) {
 		w.nextHalfway = elapsed + length/2/halfwayTries
 		t := recorded()
 		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
+	case end != 0 && w.last.end != end && elapsed >= end-w.lead(length):
+		w.last = lastWork{elapsed, end}
+		t := recorded()
+		work := w.searchFor(t, conclude.MainOf(t.Judge()))
+		work.limit = maxObjectTime
+		w.start(context.Background(), t.History.Main(), work)
 	case elapsed >= w.nextCensus && w.budget(w.session.Overhead()) > 0:
 		w.start(context.Background(), recorded().History.Main(), objectWork{})
 	}
+}
+
+// lead returns how long before the end of a trace of a length its last search begins. A census with a
+// search takes two to three times as long as a census alone.
+func (w *objectWatch) lead(length time.Duration) time.Duration {
+	likely := w.took * 3 / 2
+	if w.lastSearch == 0 {
+		likely *= 2
+	}
+	return min(max(minLead, likely), time.Duration(maxLeadPart*float64(length)))
 }
 
 // searchKeepers starts a search for who keeps the memory that grows by a verdict, unless work is
@@ -251,6 +279,7 @@ func (w *objectWatch) begin(ctx context.Context, work objectWork) {
 		work.limit = min(max(left, minObjectTime), maxObjectTime)
 	}
 	ctx, w.stop = context.WithCancel(ctx)
+	work.began = w.session.Elapsed()
 	done := make(chan objectWork, 1)
 	w.done = done
 	go func() {
@@ -362,6 +391,9 @@ func (w *objectWatch) take(work objectWork) {
 	if work.search != nil {
 		w.takeAgain(&work)
 	}
+	if !work.isSweep {
+		w.took = w.session.Elapsed() - work.began
+	}
 
 	w.isSearched = w.isSearched || len(work.searches) > 0 && work.searches[0].IsAnswer()
 	for i := range work.searches {
@@ -432,8 +464,9 @@ func (w *objectWatch) finish(
 		w.await(slow)
 		cancelOld()
 	}
+	wasLast := w.last.end == w.end.At() && w.last.at != 0
 	for i := range w.latest {
-		w.latest[i].IsEarlier = true
+		w.latest[i].IsEarlier = !wasLast || w.latest[i].Elapsed < w.last.at
 	}
 	if isExited || p.History == nil || len(t.Snapshots) == 0 || ctx.Err() != nil {
 		return
@@ -442,9 +475,30 @@ func (w *objectWatch) finish(
 	before := w.session.ObjectsCPUTime()
 	defer func() { w.atEnd = w.session.ObjectsCPUTime() - before }()
 	work := w.searchFor(t, p)
+	if wasLast && !w.leaveOutSearched(&work) {
+		return
+	}
 	work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
 	w.start(ctx, t.History.Main(), work)
 	w.await(slow)
+}
+
+// leaveOutSearched takes the suspects off work that the last search has had before the end; false:
+// nothing is left to do.
+func (w *objectWatch) leaveOutSearched(work *objectWork) bool {
+	if work.search == nil {
+		return false // all is counted
+	}
+	isSearched := func(s keeper.Search) bool { return s.PID == work.search.PID && !s.IsEarlier }
+	if !slices.ContainsFunc(w.latest, isSearched) {
+		return true // that was another process, or had no suspects
+	}
+	work.search.Stacks = slices.DeleteFunc(work.search.Stacks, func(ids []uint64) bool {
+		return slices.ContainsFunc(w.latest, func(s keeper.Search) bool {
+			return isSearched(s) && slices.Contains(ids, s.Stack)
+		})
+	})
+	return len(work.search.Stacks) > 0
 }
 
 // await waits for the results of the work under way, and takes them.

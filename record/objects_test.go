@@ -158,6 +158,7 @@ func kept(stack uint64, name string, entries int64) keeper.Search {
 func TestObjectWatch(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"early and at the end":            testEarlyAndEnd,
+		"rest at the end":                 testRestAtEnd,
 		"second sweep proves a loss":      testLoss,
 		"half-way search is tried again":  testHalfwayAgain,
 		"end refutes the half-way search": testEndRefutes,
@@ -183,8 +184,8 @@ func (c *counting) finish(r *Recorder, v conclude.Process) []keeper.Search {
 
 func testEarlyAndEnd(t *testing.T) {
 	c, r := newCounting(t, 4*time.Minute)
-	c.found = []keeper.Search{kept(1, "cache", 100)}
-	for i := range int64(240) {
+	c.found, c.searchTime = []keeper.Search{kept(1, "cache", 100)}, 4*time.Second
+	for i := range int64(230) {
 		if i == 200 {
 			c.found = []keeper.Search{kept(1, "cache", 100+240)}
 		}
@@ -195,13 +196,50 @@ func testEarlyAndEnd(t *testing.T) {
 		t.Fatalf("%d searches, the first at %s, want one after %s", len(c.searches), early, firstSearch)
 	}
 
-	got := c.finish(r, r.grows(1))
-	if len(got) != 1 || got[0].IsEarlier || got[0].Elapsed != c.Elapsed() {
-		t.Fatalf("%+v, want the answer of the end", got)
+	for i := range int64(10) {
+		c.second(r, 3300+10*i)
 	}
-	want := 240 / (c.Elapsed() - early).Minutes()
+	got := c.finish(r, r.grows(1))
+	if len(got) != 1 || got[0].IsEarlier || got[0].Elapsed > c.Elapsed() || len(c.searches) != 2 {
+		t.Fatalf("%+v after %d searches, want the answer of one before the end", got, len(c.searches))
+	}
+	want := 240 / (got[0].Elapsed - early).Minutes()
 	if more := got[0].Paths[0].Links[0].PerMinute; more != want {
 		t.Errorf("the dict grows by %v a minute, want %v", more, want)
+	}
+}
+
+// What the last search before the end did not have is searched for at the end.
+func testRestAtEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		stacks []uint64
+		extend bool
+		want   [][]uint64 // stacks that are searched for at the end; nil: there is no search
+	}{
+		"the same":    {stacks: []uint64{1}},
+		"another one": {stacks: []uint64{1, 5}, want: [][]uint64{{5, 6}}},
+		"extended":    {stacks: []uint64{1}, extend: true, want: [][]uint64{{1, 2}}},
+	} {
+		c, r := newCounting(t, time.Minute)
+		c.found = []keeper.Search{kept(1, "cache", 100)}
+		for i := range int64(60) {
+			c.second(r, 1000+10*i)
+		}
+		if test.extend {
+			r.end.Extend()
+		}
+		before := len(c.searches)
+		got := c.finish(r, r.grows(test.stacks...))
+		var stacks [][]uint64
+		for _, k := range c.searches[before:] {
+			stacks = append(stacks, k.Stacks...)
+		}
+		if !slices.EqualFunc(stacks, test.want, slices.Equal) {
+			t.Errorf("%s: searched for %v at the end, want %v", name, stacks, test.want)
+		}
+		if len(got) == 0 || got[0].IsEarlier {
+			t.Errorf("%s: %+v, want an answer of the end", name, got)
+		}
 	}
 }
 

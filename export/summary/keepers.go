@@ -48,7 +48,7 @@ type Keeper struct {
 	AtS float64 `json:"at_s"`
 	// OwnS is the CPU time of the search up to this result. Suspects are searched for together.
 	OwnS float64 `json:"own_s"`
-	// Earlier: the search at the end was not made, or its time was used up; absent: this is it.
+	// Earlier: the last search was not made, or its time was used up; absent: this is it.
 	Earlier bool `json:"earlier,omitempty"`
 }
 

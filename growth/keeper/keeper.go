@@ -40,7 +40,7 @@ type Search struct {
 	// Took is the CPU time up to this result: suspects are searched for together, so that the last
 	// one has the time of all.
 	Took time.Duration
-	// IsEarlier is set if the search at the end of the trace was not made, or its time was used up.
+	// IsEarlier is set if the last search of the trace was not made, or its time was used up.
 	IsEarlier bool
 	// Count is how many more objects of Type there were than at the first census; 0: not known.
 	Count float64

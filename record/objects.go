@@ -163,16 +163,16 @@ func (w *objectWatch) watch(recorded func() *conclude.Trace) {
 		return
 	}
 	switch {
-	case isFirst && elapsed >= w.nextHalfway:
-		w.nextHalfway = elapsed + length/2/halfwayTries
-		t := recorded()
-		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
 	case end != 0 && w.last.end != end && elapsed >= end-w.lead(length):
 		w.last = lastWork{elapsed, end}
 		t := recorded()
 		work := w.searchFor(t, conclude.MainOf(t.Judge()))
 		work.limit = maxObjectTime
 		w.start(context.Background(), t.History.Main(), work)
+	case isFirst && elapsed >= w.nextHalfway:
+		w.nextHalfway = elapsed + length/2/halfwayTries
+		t := recorded()
+		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
 	case elapsed >= w.nextCensus && w.budget(w.session.Overhead()) > 0:
 		w.start(context.Background(), recorded().History.Main(), objectWork{})
 	}

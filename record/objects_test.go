@@ -222,6 +222,7 @@ func testRestAtEnd(t *testing.T) {
 	} {
 		c, r := newCounting(t, time.Minute)
 		c.found = []keeper.Search{kept(1, "cache", 100)}
+		c.ownFloor, c.used = 0.02, time.Hour // there is no time for a first search
 		for i := range int64(60) {
 			c.second(r, 1000+10*i)
 		}

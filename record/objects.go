@@ -53,6 +53,8 @@ const (
 	// The last search of a trace begins before its end, so that the answer stands soon after: at least
 	// minLead before, and at most a part of the trace before.
 	minLead, maxLeadPart = 2 * time.Second, 0.25
+	// minGained is how many entries a container has to gain between two readings within seconds.
+	minGained = 10
 	// slowSearch is how long the end waits before it says so.
 	slowSearch = 2 * time.Second
 	// minTraced is the length of a trace from which on its end waits for them: in less nothing can be
@@ -475,12 +477,45 @@ func (w *objectWatch) finish(
 	before := w.session.ObjectsCPUTime()
 	defer func() { w.atEnd = w.session.ObjectsCPUTime() - before }()
 	work := w.searchFor(t, p)
-	if wasLast && !w.leaveOutSearched(&work) {
+	if !wasLast || w.leaveOutSearched(&work) {
+		work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
+		w.start(ctx, t.History.Main(), work)
+		w.await(slow)
+	}
+	w.reread(ctx, p.History)
+}
+
+// reread reads the containers of the last answers once more, where there is no earlier reading by which
+// they grow.
+func (w *objectWatch) reread(ctx context.Context, p *growth.ProcessHistory) {
+	var once []keeper.Search
+	for _, s := range w.latest {
+		hasGrowth := slices.ContainsFunc(s.Paths, func(p keeper.Path) bool {
+			return slices.ContainsFunc(p.Links, func(l keeper.Link) bool { return l.GrowthS > 0 })
+		})
+		if s.PID == p.PID && !s.IsEarlier && len(s.Paths) > 0 && !hasGrowth {
+			once = append(once, s)
+		}
+	}
+	if len(once) == 0 {
 		return
 	}
-	work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
-	w.start(ctx, t.History.Main(), work)
-	w.await(slow)
+	again, err := w.session.Search(ctx, tracer.KeeperSearch{PID: p.PID, Reread: once})
+	if err != nil {
+		w.report(ObjectsRead{nil, err})
+		return
+	}
+	keeper.AddGrowth(once, again)
+	again = slices.DeleteFunc(again, func(s keeper.Search) bool { return !hasGained(&s) })
+	w.latest = w.sweeps.addProofs(keeper.Update(w.latest, again, nil))
+}
+
+// hasGained reports whether a container on a path has gained as many entries as show how fast it grows.
+func hasGained(s *keeper.Search) bool {
+	return slices.ContainsFunc(s.Paths, func(p keeper.Path) bool {
+		at := p.GrowingLink()
+		return at >= 0 && p.Links[at].PerMinute*p.Links[at].GrowthS/60 >= minGained
+	})
 }
 
 // leaveOutSearched takes the suspects off work that the last search has had before the end; false:

@@ -31,8 +31,9 @@ type counting struct {
 	ownFloor    float64 // limit of CPU time; 0: there is none
 	collections int
 	found       []keeper.Search
-	sweptAt     time.Duration // when a second sweep was asked for
-	err         error         // of the process
+	gained      keeper.Entries // by the containers that are read once more
+	sweptAt     time.Duration  // when a second sweep was asked for
+	err         error          // of the process
 
 	used     time.Duration
 	asked    []string
@@ -73,6 +74,14 @@ func (c *counting) Census(ctx context.Context, o tracer.CensusOptions) (*objects
 }
 
 func (c *counting) Search(ctx context.Context, k tracer.KeeperSearch) ([]keeper.Search, error) {
+	if k.Reread != nil {
+		again := slices.Clone(k.Reread)
+		for i := range again {
+			again[i] = kept(again[i].Stack, "cache", int64(again[i].Paths[0].Links[0].Entries+c.gained))
+			again[i].Elapsed = c.Elapsed()
+		}
+		return again, nil
+	}
 	c.asked, c.searches = append(c.asked, "search"), append(c.searches, k)
 	if err := c.work(ctx, c.searchTime); err != nil {
 		return nil, err
@@ -149,8 +158,12 @@ func kept(stack uint64, name string, entries int64) keeper.Search {
 	return keeper.Search{
 		PID: trainerPID, Stack: stack, Samples: 16,
 		Paths: []keeper.Path{{
-			Root:  keeper.Root{Kind: keeper.RootGlobal, Module: "__main__", Name: name},
-			Links: []keeper.Link{{How: keeper.HowVariable, Type: "dict", Entries: keeper.Entries(entries)}}, Samples: 16,
+			Root: keeper.Root{Kind: keeper.RootGlobal, Module: "__main__", Name: name},
+			Links: []keeper.Link{{
+				How: keeper.HowVariable, Type: "dict", Entries: keeper.Entries(entries),
+				Readings: []keeper.Reading{{Address: 1 << 20, Entries: keeper.Entries(entries)}},
+			}},
+			Samples: 16,
 		}},
 	}
 }
@@ -158,6 +171,7 @@ func kept(stack uint64, name string, entries int64) keeper.Search {
 func TestObjectWatch(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"early and at the end":            testEarlyAndEnd,
+		"containers read once more":       testReread,
 		"rest at the end":                 testRestAtEnd,
 		"second sweep proves a loss":      testLoss,
 		"half-way search is tried again":  testHalfwayAgain,
@@ -206,6 +220,24 @@ func testEarlyAndEnd(t *testing.T) {
 	want := 240 / (got[0].Elapsed - early).Minutes()
 	if more := got[0].Paths[0].Links[0].PerMinute; more != want {
 		t.Errorf("the dict grows by %v a minute, want %v", more, want)
+	}
+}
+
+// The containers of a trace's only search are read once more at its end.
+func testReread(t *testing.T) {
+	for gained, want := range map[keeper.Entries]bool{2: false, 30: true} {
+		c, r := newCounting(t, time.Minute)
+		c.found, c.gained = []keeper.Search{kept(1, "cache", 100)}, gained
+		c.ownFloor, c.used = 0.02, time.Hour // there is no time for a first search
+		for i := range int64(60) {
+			c.second(r, 1000+10*i)
+		}
+		searched := r.objects.latest[0].Elapsed
+		time.Sleep(10 * time.Second)
+		got := c.finish(r, r.grows(1))[0].Paths[0].Links[0].PerMinute
+		if got > 0 != want || want && got != 30/(c.Elapsed()-searched).Minutes() {
+			t.Errorf("%d more entries: %v a minute", gained, got)
+		}
 	}
 }
 

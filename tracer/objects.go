@@ -180,6 +180,8 @@ type KeeperSearch struct {
 	Types []objects.Suspect
 	// Again are earlier searches whose lost samples are searched for once more.
 	Again []keeper.Search
+	// Reread are searches whose containers are read once more, and nothing else is done; nil: none.
+	Reread []keeper.Search
 	// Limit of CPU time, of all. Again has half of it where there are other suspects.
 	Limit time.Duration
 }
@@ -191,6 +193,9 @@ func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Sea
 	t := r.targets.traced(k.PID)
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", k.PID, ErrExited)
+	}
+	if k.Reread != nil {
+		return r.reread(ctx, t, k.Reread)
 	}
 	before, limit := r.worker.CPUTime(), k.Limit
 	if len(k.Stacks)+len(k.Types) > 0 {
@@ -222,6 +227,20 @@ func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Sea
 		}
 	}
 	return append(answer.Searches, again...), nil
+}
+
+// reread reads the containers of searches once more. It returns the searches of which it could.
+func (r *objectReader) reread(
+	ctx context.Context, t *target, searches []keeper.Search,
+) ([]keeper.Search, error) {
+	answer, err := r.askWorker(ctx, t, worker.Request{Reread: searches})
+	if err != nil {
+		return nil, err
+	}
+	for i := range answer.Searches {
+		r.setTimes(t, &answer.Searches[i])
+	}
+	return answer.Searches, nil
 }
 
 // setTimes sets the times of a search by the clock of the trace.

@@ -1,11 +1,13 @@
 package objects
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // readContainer returns the entries of a container, and some of them by their place.
@@ -23,6 +25,63 @@ func (o *objectReader) readContainer(n *node) keeper.Reading {
 		reading.Marks = append(reading.Marks, keeper.Mark{Place: place, Value: value})
 	}
 	return reading
+}
+
+// Reread returns the searches of which it can read all containers once more, as they are now.
+func (h *Heap) Reread(searches []keeper.Search) (again []keeper.Search, err error) {
+	if h.python == nil {
+		return nil, nil
+	}
+	if err := h.refreshBy((*memory).findBlocks); err != nil {
+		return nil, err
+	}
+	for _, s := range searches {
+		s.Paths = slices.Clone(s.Paths)
+		if h.objects.rereadPaths(s.Paths) {
+			s.Elapsed = process.Monotonic()
+			again = append(again, s)
+		}
+	}
+	return again, nil
+}
+
+// rereadPaths reads the containers on paths once more. It returns false where there are none, or where one
+// of them may be another one by now.
+func (o *objectReader) rereadPaths(paths []keeper.Path) (hasAny bool) {
+	for i := range paths {
+		paths[i].Links = slices.Clone(paths[i].Links)
+		for k := range paths[i].Links {
+			l := &paths[i].Links[k]
+			if len(l.Readings) == 0 {
+				continue
+			}
+			hasAny, l.Readings, l.Entries = true, slices.Clone(l.Readings), 0
+			for n, was := range l.Readings {
+				now, ok := o.reread(was, l.Type)
+				if !ok {
+					return false
+				}
+				l.Readings[n], l.Entries = now, l.Entries+now.Entries
+			}
+		}
+	}
+	return hasAny
+}
+
+// reread reads a container once more. It is the same one if all entries that were noted are in place.
+func (o *objectReader) reread(was keeper.Reading, name string) (now keeper.Reading, ok bool) {
+	head, ok := o.pages.peek(was.Address, cpython.ObjectHead)
+	if !ok || o.version.Refcnt(mem.Word(head, cpython.ObRefcnt)) == 0 { // it was freed
+		return now, false
+	}
+	n := &node{address: was.Address, typ: o.types.at(mem.Word(head, cpython.ObType))}
+	if n.typ == nil || n.typ.name != name {
+		return now, false
+	}
+	now = o.readContainer(n)
+	isGone := func(m keeper.Mark) bool { return !slices.Contains(now.Marks, m) }
+	isSame := len(was.Marks) > 0 && !slices.ContainsFunc(was.Marks, isGone)
+	return now, now.Entries >= 0 && isSame
 }
 
 // limitOf returns the most entries that a deque can have; 0: it has no limit.

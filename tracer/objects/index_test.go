@@ -226,3 +226,58 @@ func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Searc
 	rep := &reporter{heap: h, ways: s.ways, chains: s.chains}
 	return rep.result(suspect, samples[0])
 }
+
+// growingScript has a list that grows at a line of input, is freed at the next, and has its place taken by
+// another one.
+const growingScript = `
+class Kept:
+    pass
+kept = [Kept() for _ in range(1000)]
+print("objects", *map(id, kept[::100]))
+print("ready", flush=True)
+input()
+kept.extend(Kept() for _ in range(500))
+print("grown", flush=True)
+input()
+at = id(kept)
+kept = None
+print("freed", flush=True)
+input()
+other = [Kept()]
+assert id(other) == at
+print("replaced", flush=True)
+input()
+`
+
+// The containers of a search are read once more, as long as they are the same ones.
+func TestReread(t *testing.T) {
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", growingScript)
+	suspect := Suspect{Type: "__main__.Kept"}
+	for _, field := range strings.Fields(target.Await("ready")[0])[1:] {
+		address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
+		suspect.Objects = append(suspect.Objects, address)
+	}
+	h := openHeap(t, target.PID())
+	found, err := h.Search(t.Context(), []Suspect{suspect}, time.Minute)
+	if err != nil || len(found[0].Paths) != 1 || found[0].Paths[0].Links[0].Entries != 1000 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+
+	for _, step := range []struct {
+		name string
+		want int
+	}{{"grown", 1}, {"freed", 0}, {"replaced", 0}} {
+		target.Say("")
+		target.Await(step.name)
+		again, err := h.Reread(found)
+		if err != nil || len(again) != step.want {
+			t.Fatalf("%s: %+v, %v", step.name, again, err)
+		}
+		if len(again) > 0 && again[0].Paths[0].Links[0].Entries != 1500 {
+			t.Errorf("%+v, want 1500 entries", again[0].Paths[0])
+		}
+	}
+	if n := found[0].Paths[0].Links[0].Entries; n != 1000 {
+		t.Errorf("the search that was read before has %d entries", n)
+	}
+}

@@ -95,6 +95,9 @@ func answer(ask Request, firsts map[int]firstCensus) (answer Response, err error
 	heap.Traced, heap.BeforeSweep = ask.Traced, func() { setPriority(0, unix.SCHED_NORMAL) }
 
 	switch {
+	case ask.Reread != nil:
+		answer.Searches, err = heap.Reread(ask.Reread)
+		return answer, err
 	case ask.IsSweep:
 		answer.Searches, err = heap.Sweep(ctx, ask.Suspects, ask.Limit)
 		return answer, err

@@ -30,7 +30,8 @@ import (
 // Name is argument 0 of the child process.
 const Name = "allocscope-objects"
 
-// A Request names the data to read of a process: a census, or who keeps the objects of suspects.
+// A Request names the data to read of a process: a census, who keeps the objects of suspects, or the
+// containers of earlier searches.
 type Request struct {
 	PID int
 	// Program differs where the process executes another program. The first census of a program
@@ -46,6 +47,9 @@ type Request struct {
 	Traced time.Duration
 	// IsSweep: whether anything refers to the objects, and no search for keepers.
 	IsSweep bool
+
+	// Reread are earlier searches whose containers are read once more; nil: it is another request.
+	Reread []keeper.Search
 
 	// Urgent and Timeout are set by Ask: that the child runs at normal priority, and the rest of
 	// the caller's time; 0: there is no limit.

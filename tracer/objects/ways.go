@@ -100,7 +100,11 @@ func (f *wayFinder) objectReference(e edge) (reference, bool) {
 // A wayQueue has the ways that are to be followed, the shortest first.
 type wayQueue struct {
 	ways []*way
-	seen map[wayKey]bool
+	// later has the ways through another object of the sample's type, which come last: hundreds of tensors
+	// in the same lists lead to each other.
+	later  []*way
+	sample *node
+	seen   map[wayKey]bool
 	// containers counts the ways to one place that differ by their containers alone.
 	containers map[wayKey]int
 }
@@ -127,8 +131,24 @@ func (q *wayQueue) push(w *way) {
 	if !q.seen[k] && len(q.seen) < maxWays && q.containers[place] < maxRoots {
 		q.seen[k] = true
 		q.containers[place]++
+		if w.below != nil && w.node.typ != nil && w.node.typ == q.sample.typ {
+			q.later = append(q.later, w)
+			return
+		}
 		q.ways = append(q.ways, w)
 	}
+}
+
+// next returns the next way; nil: there is none, or others are open or lead to a root with a name.
+func (q *wayQueue) next(found []rootPath, open []*way) (w *way) {
+	isNamed := func(f rootPath) bool { return rankOf(f.root) == 0 }
+	if len(q.ways)+len(open) == 0 && !slices.ContainsFunc(found, isNamed) {
+		q.ways, q.later = q.later, nil
+	}
+	if len(q.ways) > 0 {
+		w, q.ways = q.ways[0], q.ways[1:]
+	}
+	return w
 }
 
 // An island has the references to a sample, where none of them leads to a root.
@@ -147,18 +167,21 @@ type island struct {
 // best first, and the ways to nodes that references have not been searched for yet. It returns the
 // island that the sample is in where it finds neither.
 func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in island) {
-	queue := &wayQueue{seen: make(map[wayKey]bool), containers: make(map[wayKey]int)}
+	queue := &wayQueue{
+		sample: sample, seen: make(map[wayKey]bool), containers: make(map[wayKey]int),
+	}
 	queue.push(&way{node: sample})
 
 	isClosed, shore := true, shore{isWhole: true}
-	for len(queue.ways) > 0 && len(found) < maxRoots {
+	for len(found) < maxRoots {
+		w := queue.next(found, open)
+		if w == nil {
+			break
+		}
 		if f.heap.memory.budget.isSpent() {
 			isClosed, shore.isWhole = false, false
 			break
 		}
-
-		w := queue.ways[0]
-		queue.ways = queue.ways[1:]
 		if w.node.typ != nil && w.node.typ.flags&cpython.FlagHaveGC != 0 {
 			in.tracked = w
 		}
@@ -190,6 +213,7 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in isl
 		isClosed = isClosed && areKnown
 	}
 
+	isClosed = isClosed && len(queue.later) == 0
 	for i := range found {
 		found[i].rank = rankOf(found[i].root) + found[i].way.length
 	}

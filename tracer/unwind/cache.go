@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io"
 	"runtime/debug"
+	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -122,9 +124,11 @@ type entryHeader struct {
 	Pieces, Words uint32
 }
 
-const pieceBytes = 12
-
-var entryHeaderBytes = binary.Size(entryHeader{})
+// These are multiples of 8, so that the words of a table can stay where they were read to.
+const (
+	entryHeaderBytes = sha256.Size + 24
+	pieceBytes       = 16
+)
 
 func encode(t *Table, in *fileReader) []byte {
 	head := entryHeader{
@@ -137,12 +141,13 @@ func encode(t *Table, in *fileReader) []byte {
 	b, _ = binary.Append(b, binary.LittleEndian, head) // a fixed size
 	for _, p := range in.pieces {
 		b = binary.LittleEndian.AppendUint64(b, uint64(p.offset))
-		b = binary.LittleEndian.AppendUint32(b, p.length)
+		b = binary.LittleEndian.AppendUint64(b, uint64(p.length))
 	}
 	return append(b, wordBytes(t.Words)...)
 }
 
-// decode returns the table of an entry, if it is one of the file r, and nil otherwise.
+// decode returns the table of an entry, if it is one of the file r, and nil otherwise. The table has
+// the memory of the entry.
 func decode(entry []byte, r io.ReaderAt, size int64) *Table {
 	var head entryHeader
 	n, err := binary.Decode(entry, binary.LittleEndian, &head)
@@ -151,15 +156,17 @@ func decode(entry []byte, r io.ReaderAt, size int64) *Table {
 		return nil
 	}
 
-	pieces := entry[n : n+pieceBytes*int(head.Pieces)]
+	pieces, words := entry[n:n+pieceBytes*int(head.Pieces)], entry[n+pieceBytes*int(head.Pieces):]
 	if !bytes.Equal(digest(pieces, r, size), head.Digest[:]) {
 		return nil
 	}
 
-	t := &Table{Base: head.Base, Rows: int(head.Rows), Rules: int(head.Rules)}
-	t.Words = make([]uint64, head.Words)
-	copy(wordBytes(t.Words), entry[n+len(pieces):])
-	if !t.isValid() {
+	first := unsafe.Pointer(unsafe.SliceData(words))
+	t := &Table{
+		Base: head.Base, Rows: int(head.Rows), Rules: int(head.Rules),
+		Words: unsafe.Slice((*uint64)(first), head.Words),
+	}
+	if uintptr(first)%8 != 0 || !t.isValid() {
 		return nil
 	}
 	return t
@@ -169,18 +176,20 @@ func decode(entry []byte, r io.ReaderAt, size int64) *Table {
 // what they hold; nil: it cannot read them.
 func digest(pieces []byte, r io.ReaderAt, size int64) []byte {
 	in := newFileReader(r, size)
-	var buffer []byte
+	common := buffers.Get().(*[commonBytes]byte)
+	defer buffers.Put(common)
+	buffer := common[:]
 	err := recoverPanics(func() error {
 		for ; len(pieces) > 0; pieces = pieces[pieceBytes:] {
-			length := int64(binary.LittleEndian.Uint32(pieces[8:]))
-			if length > in.left {
+			offset := int64(binary.LittleEndian.Uint64(pieces))
+			length := binary.LittleEndian.Uint64(pieces[8:])
+			if length > uint64(max(in.left, 0)) {
 				return errTooMuch
 			}
-			if length > int64(len(buffer)) {
+			if length > uint64(len(buffer)) {
 				buffer = make([]byte, length)
 			}
 
-			offset := int64(binary.LittleEndian.Uint64(pieces))
 			if _, err := in.ReadAt(buffer[:length], offset); err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
@@ -192,3 +201,8 @@ func digest(pieces []byte, r io.ReaderAt, size int64) []byte {
 	}
 	return in.digest.Sum(nil)
 }
+
+// commonBytes is the size of most pieces: the parser's buffer.
+const commonBytes = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([commonBytes]byte) }}

@@ -109,8 +109,10 @@ func TestPurge(t *testing.T) {
 		})
 	}
 
-	left, _ := runScript(t, service+"$SCRIPTS/postremove remove; ls /var/lib/allocscope")
-	if left != "systemctl daemon-reload\ntraces\n" {
+	left, _ := runScript(t, service+`mkdir -p /var/cache/allocscope; touch /var/cache/allocscope/1
+		$SCRIPTS/postremove upgrade; ls /var/cache
+		$SCRIPTS/postremove remove; ls /var/lib/allocscope /var/cache`)
+	if left != "allocscope\nsystemctl daemon-reload\n/var/cache:\n\n/var/lib/allocscope:\ntraces\n" {
 		t.Errorf("removed, not purged: %s", left)
 	}
 }

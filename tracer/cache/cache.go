@@ -1,11 +1,12 @@
-// Package cache keeps on disk what takes long to make, for later traces.
+// Package cache keeps data on disk that later traces would have to make again.
 //
 // A folder of the current user has one file for each entry. Nothing depends on it: an entry that is
-// not there, or damaged, is made again, and so is every one where the folder belongs to somebody
-// else, cannot be written or has no room. So nothing here returns why.
+// missing or damaged is made again. So are all entries where the folder belongs to somebody else,
+// cannot be written or has no room. So no function here returns an error.
 package cache
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -43,15 +44,16 @@ type Folder struct {
 	limit   int64 // bytes
 	minFree int64 // bytes
 
-	mu    sync.Mutex
-	bytes int64 // of all entries, by the last count and what was stored since; 0: not counted yet
-	ended bool  // an entry could not be stored
+	mu      sync.Mutex
+	bytes   int64 // of all entries, by the last count and the entries stored since
+	counted bool
+	ended   bool // an entry could not be stored
 }
 
 // Open opens the folder at an absolute path, and makes it in a folder that exists. The path must
 // not lead through a symbolic link, and the folder must belong to the current user alone. Otherwise
 // it returns nil. Entries that were not used for longest make room when all take more than limit
-// bytes; what other processes store meanwhile comes on top.
+// bytes. Entries that other processes store meanwhile come on top.
 func Open(path string, limit int64) *Folder {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -147,8 +149,10 @@ func (f *Folder) Store(name string, content []byte) {
 		return
 	}
 
-	if f.bytes += roundToBlock(size); f.bytes == roundToBlock(size) || f.bytes > f.limit {
+	f.bytes += roundToBlock(size)
+	if !f.counted || f.bytes > f.limit {
 		f.makeRoom()
+		f.counted = true
 	}
 }
 
@@ -199,9 +203,9 @@ type file struct {
 	used int64 // ns since 1970
 }
 
-// makeRoom counts the entries and removes those that were not used for longest, until a little less
-// than the limit is left. It removes what a process has left that was killed as it wrote in the same
-// way.
+// makeRoom counts the entries. Beyond the limit it removes those that were not used for longest,
+// until an eighth of the limit is free. In the same way it removes the temporary files of processes
+// that were killed.
 func (f *Folder) makeRoom() {
 	files := f.list()
 	f.bytes = 0
@@ -212,7 +216,7 @@ func (f *Folder) makeRoom() {
 		return
 	}
 
-	slices.SortFunc(files, func(a, b file) int { return int(min(max(a.used-b.used, -1), 1)) })
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.used, b.used) })
 	for _, file := range files {
 		if f.bytes <= f.limit-f.limit/8 {
 			return

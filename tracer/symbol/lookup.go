@@ -260,8 +260,8 @@ func (f *File) Imports(wanted func(name string) bool) (map[uint64]string, error)
 }
 
 // Lacks reports for each of some names whether the file refers to a function or variable of that name
-// which it leaves to other files to define. Of a file with a GNU hash table it reads the undefined
-// symbols alone, which come first, and no relocations.
+// which it leaves to other files to define. It reads no relocations. Where the file has a GNU hash
+// table, it reads the undefined symbols alone, which come first.
 func (f *File) Lacks(names ...string) ([]bool, error) {
 	m := f.image
 	lacks := make([]bool, len(names))
@@ -281,9 +281,10 @@ func (f *File) Lacks(names ...string) ([]bool, error) {
 		return nil, fmt.Errorf("read symbols: %w", err)
 	}
 	undefined, used := undefinedNames(entries)
-	if used.size = min(used.size+maxName, m.dynsym.names.size-min(used.off, m.dynsym.names.size)); used.size == 0 {
+	if used.off >= m.dynsym.names.size {
 		return lacks, nil
 	}
+	used.size = min(used.size+maxName, m.dynsym.names.size-used.off)
 	text, err := m.bytes(span{m.dynsym.names.off + used.off, used.size}, maxNames)
 	if err != nil {
 		return nil, fmt.Errorf("read symbol names: %w", err)
@@ -293,7 +294,8 @@ func (f *File) Lacks(names ...string) ([]bool, error) {
 	for _, at := range undefined {
 		name := text[min(uint64(at)-used.off, uint64(len(text))):]
 		for i, wanted := range names {
-			if len(name) > len(wanted) && name[len(wanted)] == 0 && string(name[:len(wanted)]) == wanted {
+			after, ok := bytes.CutPrefix(name, []byte(wanted))
+			if ok && len(after) > 0 && after[0] == 0 {
 				lacks[i] = true
 			}
 		}

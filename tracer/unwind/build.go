@@ -55,8 +55,8 @@ func buildFrom(in *fileReader, size int64, path string) (*Table, error) {
 // isLoader reports whether a path is of the dynamic loader.
 func isLoader(path string) bool { return strings.HasPrefix(filepath.Base(path), "ld-") }
 
-// build makes a table of what it reads by in, and of the other arguments. Nothing else decides its
-// contents: a table of a cache is that of a file for which all three are the same.
+// build makes a table of the bytes that it reads by in, and of the other arguments. Nothing else decides
+// its contents: files for which all three are the same have the same table.
 func build(in *fileReader, size int64, isLoader bool) (*Table, error) {
 	img, err := open(in, size)
 	if err != nil {

@@ -33,8 +33,9 @@ const (
 // the parser takes.
 type Cache struct {
 	folder *cache.Folder
-	// program stands for the code that makes tables.
-	program []byte
+	// program identifies the code that makes tables.
+	program  []byte
+	minWords int // of a table that is kept
 }
 
 // OpenCache opens the cache in a folder as cache.Open does, and returns nil as it does.
@@ -50,7 +51,7 @@ func OpenCache(path string) *Cache {
 	if folder == nil {
 		return nil
 	}
-	return &Cache{folder, program}
+	return &Cache{folder, program, minCachedWords}
 }
 
 // programIdentity is another one for each build and installation of this program: no table of an
@@ -94,7 +95,7 @@ func (c *Cache) Build(r io.ReaderAt, size int64, path string) (table *Table, cac
 
 	in := newFileReader(r, size)
 	table, err = buildFrom(in, size, path)
-	if err == nil && len(table.Words) >= minCachedWords && !in.unsure {
+	if err == nil && len(table.Words) >= c.minWords && !in.unsure {
 		c.folder.Store(name, encode(table, in))
 	}
 	return table, false, err
@@ -172,8 +173,8 @@ func decode(entry []byte, r io.ReaderAt, size int64) *Table {
 	return t
 }
 
-// digest reads the encoded pieces of a file, with the limits of the parser, and returns the digest of
-// what they hold; nil: it cannot read them.
+// digest reads the encoded pieces of a file, with the limits of the parser, and returns their digest;
+// nil: it cannot read them.
 func digest(pieces []byte, r io.ReaderAt, size int64) []byte {
 	in := newFileReader(r, size)
 	common := buffers.Get().(*[commonBytes]byte)

@@ -77,8 +77,8 @@ func (t *Table) isValid() bool {
 
 // hasValidIndex checks that the pages have all rows, in order, and that row 0 is at address 0.
 func (t *Table) hasValidIndex(head bpf.TableHeader) bool {
-	if t.word(headerWords) != 0 || t.word(headerWords+head.Pages) != uint32(t.Rows) ||
-		t.word(head.Rows)>>16 != 0 {
+	if head.Pages == 0 || t.word(headerWords) != 0 || t.word(headerWords+1) == 0 ||
+		t.word(headerWords+head.Pages) != uint32(t.Rows) || t.word(head.Rows)>>16 != 0 {
 		return false
 	}
 

@@ -260,23 +260,16 @@ func (f *File) Imports(wanted func(name string) bool) (map[uint64]string, error)
 }
 
 // Lacks reports for each of some names whether the file refers to a function or variable of that name
-// which it leaves to other files to define. It reads no relocations. Where the file has a GNU hash
-// table, it reads the undefined symbols alone, which come first.
+// which it leaves to other files to define. It reads no relocations, and only the part of the names
+// in which the names of undefined symbols lie.
 func (f *File) Lacks(names ...string) ([]bool, error) {
 	m := f.image
 	lacks := make([]bool, len(names))
-	symbols := m.dynsym.symbols
-	if m.hash.size > 0 {
-		first, ok := m.word32(m.hash.off + 4) // the first symbol that the hash table finds
-		if ok {
-			symbols.size = min(symbols.size, uint64(first)*elf.Sym64Size)
-		}
-	}
-	if symbols.size == 0 {
+	if m.dynsym.size() == 0 {
 		return lacks, nil
 	}
 
-	entries, err := m.bytes(symbols, maxSymbols*elf.Sym64Size)
+	entries, err := m.bytes(m.dynsym.symbols, maxSymbols*elf.Sym64Size)
 	if err != nil {
 		return nil, fmt.Errorf("read symbols: %w", err)
 	}
@@ -289,7 +282,7 @@ func (f *File) Lacks(names ...string) ([]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read symbol names: %w", err)
 	}
-	m.tableBytes += symbols.size + used.size
+	m.tableBytes += m.dynsym.symbols.size + used.size
 
 	for _, at := range undefined {
 		name := text[min(uint64(at)-used.off, uint64(len(text))):]

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/allocscope/allocscope/tracer/heap/allocators"
@@ -78,8 +79,10 @@ func (f *definingFile) findHidden() error {
 		return nil
 	}
 
+	constants := f.image.Constants()
+	isConstant := func(text string) bool { return bytes.Contains(constants, []byte(text)) }
 	for _, a := range allocators.All {
-		if f.image.HasText(a.Texts) {
+		if slices.ContainsFunc(a.Texts, isConstant) {
 			f.hidden = a.Name
 			return nil
 		}

@@ -119,7 +119,7 @@ func (f *Folder) Load(name string) []byte {
 	if _, err := io.ReadFull(file, content); err != nil {
 		return nil
 	}
-	if binary.LittleEndian.Uint64(content) != checksum(content[headerBytes:]) {
+	if binary.LittleEndian.Uint64(content) != checksum([][]byte{content[headerBytes:]}) {
 		return nil
 	}
 
@@ -130,11 +130,21 @@ func (f *Folder) Load(name string) []byte {
 }
 
 // checksum finds damage. Nobody else can have written the file.
-func checksum(content []byte) uint64 { return uint64(crc32.Checksum(content, castagnoli)) }
+func checksum(parts [][]byte) uint64 {
+	sum := uint32(0)
+	for _, part := range parts {
+		sum = crc32.Update(sum, castagnoli, part)
+	}
+	return uint64(sum)
+}
 
-// Store keeps an entry, in place of one of its name. Other processes see the one or the other, whole.
-func (f *Folder) Store(name string, content []byte) {
-	size := int64(headerBytes + len(content))
+// Store keeps an entry of some parts, in place of one of its name. Other processes see the one or the
+// other, whole.
+func (f *Folder) Store(name string, parts ...[]byte) {
+	size := int64(headerBytes)
+	for _, part := range parts {
+		size += int64(len(part))
+	}
 	if f == nil || size > min(maxEntryBytes, f.limit) {
 		return
 	}
@@ -144,7 +154,7 @@ func (f *Folder) Store(name string, content []byte) {
 	if f.ended {
 		return
 	}
-	if !f.hasRoom(size) || !f.write(name, content) {
+	if !f.hasRoom(size) || !f.write(name, parts) {
 		f.ended = true // the next one would fail, too
 		return
 	}
@@ -165,7 +175,7 @@ func (f *Folder) hasRoom(size int64) bool {
 }
 
 // write writes a file under another name first.
-func (f *Folder) write(name string, content []byte) bool {
+func (f *Folder) write(name string, parts [][]byte) bool {
 	dir := int(f.dir.Fd())
 	unique := make([]byte, 16)
 	_, _ = rand.Read(unique) // never fails
@@ -178,10 +188,11 @@ func (f *Folder) write(name string, content []byte) bool {
 	}
 	file := os.NewFile(uintptr(fd), temporary)
 
-	header := binary.LittleEndian.AppendUint64(nil, checksum(content))
-	_, err = file.Write(header)
-	if err == nil {
-		_, err = file.Write(content)
+	header := binary.LittleEndian.AppendUint64(nil, checksum(parts))
+	for _, part := range append([][]byte{header}, parts...) {
+		if err == nil {
+			_, err = file.Write(part)
+		}
 	}
 	if closeErr := file.Close(); err == nil {
 		err = closeErr

@@ -96,7 +96,7 @@ func (c *Cache) Build(r io.ReaderAt, size int64, path string) (table *Table, cac
 	in := newFileReader(r, size)
 	table, err = buildFrom(in, size, path)
 	if err == nil && len(table.Words) >= c.minWords && !in.unsure {
-		c.folder.Store(name, encode(table, in))
+		c.folder.Store(name, encode(table, in), wordBytes(table.Words))
 	}
 	return table, false, err
 }
@@ -131,6 +131,7 @@ const (
 	pieceBytes       = 16
 )
 
+// encode returns an entry without the words of its table.
 func encode(t *Table, in *fileReader) []byte {
 	head := entryHeader{
 		Base: t.Base, Rows: uint32(t.Rows), Rules: uint32(t.Rules),
@@ -138,13 +139,13 @@ func encode(t *Table, in *fileReader) []byte {
 	}
 	in.digest.Sum(head.Digest[:0])
 
-	b := make([]byte, 0, entryHeaderBytes+pieceBytes*len(in.pieces)+8*len(t.Words))
+	b := make([]byte, 0, entryHeaderBytes+pieceBytes*len(in.pieces))
 	b, _ = binary.Append(b, binary.LittleEndian, head) // a fixed size
 	for _, p := range in.pieces {
 		b = binary.LittleEndian.AppendUint64(b, uint64(p.offset))
 		b = binary.LittleEndian.AppendUint64(b, uint64(p.length))
 	}
-	return append(b, wordBytes(t.Words)...)
+	return b
 }
 
 // decode returns the table of an entry, if it is one of the file r, and nil otherwise. The table has

@@ -203,7 +203,7 @@ func memory(t testing.TB, data []byte) (entry []byte, table *Table) {
 	size := int64(len(data))
 	in := newFileReader(bytes.NewReader(data), size)
 	table = tracertest.Must(buildFrom(in, size, "test"))(t)
-	return encode(table, in), table
+	return append(encode(table, in), wordBytes(table.Words)...), table
 }
 
 // An entry that was forged with its checksum leads to a valid table or to none. Its pieces still have

@@ -109,10 +109,10 @@ func TestPurge(t *testing.T) {
 		})
 	}
 
-	left, _ := runScript(t, service+`mkdir -p /var/cache/allocscope; touch /var/cache/allocscope/1
+	left, _ := runScript(t, service+`mkdir -p /var/cache/allocscope /var/cache/allocscope-tables; touch /var/cache/allocscope-tables/1
 		$SCRIPTS/postremove upgrade; ls /var/cache
 		$SCRIPTS/postremove remove; ls /var/lib/allocscope /var/cache`)
-	if left != "allocscope\nsystemctl daemon-reload\n/var/cache:\n\n/var/lib/allocscope:\ntraces\n" {
+	if left != "allocscope\nallocscope-tables\nsystemctl daemon-reload\n/var/cache:\nallocscope\n\n/var/lib/allocscope:\ntraces\n" {
 		t.Errorf("removed, not purged: %s", left)
 	}
 }

@@ -36,8 +36,9 @@ func (o *Options) sessionOptions(earlier *record.Earlier) tracer.Options {
 	}
 }
 
-// rootCache is the folder of root's unwind tables.
-const rootCache = "/var/cache/allocscope"
+// rootCache is the folder of root's unwind tables, and of nothing else: the tests of allocscope keep
+// whole systems in /var/cache/allocscope.
+const rootCache = "/var/cache/allocscope-tables"
 
 // tableCache returns the folder that keeps unwind tables for later traces; empty: none. Others than
 // root have none.

@@ -51,6 +51,9 @@ type Options struct {
 	NativeFrames bool
 	// NVML is the path of libnvidia-ml.so.1. Empty: the dynamic linker finds it.
 	NVML string
+	// TableCache is the folder that keeps unwind tables for later traces. It belongs to the current
+	// user alone. Empty: none.
+	TableCache string
 	// Mode in which functions are probed. Default: the best that the kernel has.
 	Mode probe.Mode
 

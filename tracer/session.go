@@ -117,7 +117,8 @@ func (s *Session) open(ctx context.Context) error {
 	}
 	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
 
-	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
+	s.tables = unwind.NewTables(
+		s.kernel.UnwindTables, s.kernel.TableSpec, unwind.OpenCache(s.Options.TableCache))
 	if s.Options.Launch != nil {
 		s.launched = &launchTracker{session: s, starts: make(chan programStart, maxStarts)}
 	}

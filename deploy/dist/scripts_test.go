@@ -109,8 +109,10 @@ func TestPurge(t *testing.T) {
 		})
 	}
 
-	left, _ := runScript(t, service+"$SCRIPTS/postremove remove; ls /var/lib/allocscope")
-	if left != "systemctl daemon-reload\ntraces\n" {
+	left, _ := runScript(t, service+`mkdir -p /var/cache/allocscope /var/cache/allocscope-tables; touch /var/cache/allocscope-tables/1
+		$SCRIPTS/postremove upgrade; ls /var/cache
+		$SCRIPTS/postremove remove; ls /var/lib/allocscope /var/cache`)
+	if left != "allocscope\nallocscope-tables\nsystemctl daemon-reload\n/var/cache:\nallocscope\n\n/var/lib/allocscope:\ntraces\n" {
 		t.Errorf("removed, not purged: %s", left)
 	}
 }

@@ -51,7 +51,7 @@ var layers = [][]string{
 		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 		"tracer/uprobe",
 	},
-	{"tracer/process"},
+	{"tracer/cache", "tracer/process"},
 	{"tracer/torch"},
 	{"tracer/heap"},
 	{

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/allocscope/allocscope/tracer/heap/allocators"
@@ -31,6 +32,9 @@ func (d *definitions) addOwnMalloc(file *definingFile) error {
 	}
 
 	for _, table := range []symbol.Table{symbol.Dynsym, symbol.Symtab} {
+		if _, ok := file.image.Export("malloc"); !ok && table == symbol.Dynsym {
+			continue
+		}
 		symbols, err := file.image.Functions(table, interposedNames)
 		if err != nil {
 			return err
@@ -67,25 +71,18 @@ func (f *definingFile) defines(name string) bool {
 // findHidden sets hidden, by the texts of known allocators. Only files are searched that map memory
 // themselves, and call no malloc of another file.
 func (f *definingFile) findHidden() error {
-	imports, err := f.image.Imports(func(name string) bool {
-		return name == "malloc" || name == "mmap" || name == "mmap64"
-	})
+	lacks, err := f.image.Lacks("malloc", "mmap", "mmap64")
 	if err != nil {
 		return err
 	}
-	mapsMemory := false
-	for _, name := range imports {
-		if name == "malloc" {
-			return nil
-		}
-		mapsMemory = true
-	}
-	if !mapsMemory {
+	if callsMalloc, mapsMemory := lacks[0], lacks[1] || lacks[2]; callsMalloc || !mapsMemory {
 		return nil
 	}
 
+	constants := f.image.Constants()
+	isConstant := func(text string) bool { return bytes.Contains(constants, []byte(text)) }
 	for _, a := range allocators.All {
-		if f.image.HasText(a.Texts) {
+		if slices.ContainsFunc(a.Texts, isConstant) {
 			f.hidden = a.Name
 			return nil
 		}

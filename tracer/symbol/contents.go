@@ -1,9 +1,6 @@
 package symbol
 
-import (
-	"bytes"
-	"slices"
-)
+import "bytes"
 
 // goBuildMagic begins the section .go.buildinfo, which the Go linker writes into every program, also
 // into stripped ones: https://pkg.go.dev/debug/buildinfo
@@ -20,11 +17,12 @@ func (f *File) IsGo() bool {
 	return err == nil && bytes.Equal(begin, goBuildMagic)
 }
 
-// HasText reports whether one of some texts is among the constants of the file, in .rodata. It is false
-// where the constants are too large to be searched.
-func (f *File) HasText(texts []string) bool {
+// Constants reads the constants of the file, .rodata. It returns nil where they are too large to be
+// searched, or damaged.
+func (f *File) Constants() []byte {
 	constants, err := f.image.bytes(f.image.constants, maxConstants)
-	return err == nil && slices.ContainsFunc(texts, func(text string) bool {
-		return bytes.Contains(constants, []byte(text))
-	})
+	if err != nil {
+		return nil
+	}
+	return constants
 }

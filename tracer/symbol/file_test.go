@@ -526,6 +526,7 @@ func exercise(t *testing.T, data []byte) {
 	}
 
 	_, _ = file.Imports(func(string) bool { return true })
+	_, _ = file.Lacks("malloc", "")
 	for _, vaddr := range addresses {
 		code, offset, err := file.Code(vaddr, 64)
 		if err == nil && offset+uint64(len(code)) > uint64(len(data)) {

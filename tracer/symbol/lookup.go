@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // A Symbol is a function or a variable.
@@ -256,6 +257,58 @@ func (f *File) Imports(wanted func(name string) bool) (map[uint64]string, error)
 	}
 
 	return found, nil
+}
+
+// Lacks reports for each of some names whether the file refers to a function or variable of that name
+// which it leaves to other files to define. It reads no relocations, and only the part of the names
+// in which the names of undefined symbols lie.
+func (f *File) Lacks(names ...string) ([]bool, error) {
+	m := f.image
+	lacks := make([]bool, len(names))
+	if m.dynsym.size() == 0 {
+		return lacks, nil
+	}
+
+	entries, err := m.bytes(m.dynsym.symbols, maxSymbols*elf.Sym64Size)
+	if err != nil {
+		return nil, fmt.Errorf("read symbols: %w", err)
+	}
+	undefined, used := undefinedNames(entries)
+	if used.off >= m.dynsym.names.size {
+		return lacks, nil
+	}
+	used.size = min(used.size+maxName, m.dynsym.names.size-used.off)
+	text, err := m.bytes(span{m.dynsym.names.off + used.off, used.size}, maxNames)
+	if err != nil {
+		return nil, fmt.Errorf("read symbol names: %w", err)
+	}
+	m.tableBytes += m.dynsym.symbols.size + used.size
+
+	for _, at := range undefined {
+		name := text[min(uint64(at)-used.off, uint64(len(text))):]
+		for i, wanted := range names {
+			after, ok := bytes.CutPrefix(name, []byte(wanted))
+			if ok && len(after) > 0 && after[0] == 0 {
+				lacks[i] = true
+			}
+		}
+	}
+	return lacks, nil
+}
+
+// undefinedNames returns where the names of undefined symbols begin, and the range of these offsets.
+func undefinedNames(symbols []byte) (names []uint32, used span) {
+	for ; len(symbols) >= elf.Sym64Size; symbols = symbols[elf.Sym64Size:] {
+		section := elf.SectionIndex(binary.LittleEndian.Uint16(symbols[6:]))
+		if name := binary.LittleEndian.Uint32(symbols); name != 0 && section == elf.SHN_UNDEF {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		used.off = uint64(slices.Min(names))
+		used.size = uint64(slices.Max(names)) - used.off
+	}
+	return names, used
 }
 
 const relocationSize = 24 // bytes of an Elf64_Rela

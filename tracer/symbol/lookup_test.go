@@ -147,6 +147,68 @@ func (r *countingReader) ReadAt(buffer []byte, offset int64) (int, error) {
 	return copy(buffer, r.data[offset:]), nil
 }
 
+// lacksOf is readelf's opinion of the functions and variables that a file leaves to other files.
+func lacksOf(t testing.TB, path string) map[string]bool {
+	t.Helper()
+	found := make(map[string]bool)
+	for line := range strings.Lines(run(t, "", "readelf", "--dyn-syms", "-W", path)) {
+		if f := strings.Fields(line); len(f) >= 8 && f[6] == "UND" {
+			name, _, _ := strings.Cut(f[7], "@")
+			found[name] = true
+		}
+	}
+	return found
+}
+
+func TestLacks(t *testing.T) {
+	const sourceC = exportsC + "extern int other; int *where(void) { return &other; }"
+	libraries := map[string]string{"large library": libcpp, "program": "/bin/true"}
+	for _, style := range []string{"gnu", "sysv", "both"} {
+		libraries[style] = compile(t, "gcc", sourceC, "-shared", "-fPIC", "-Wl,--hash-style="+style)
+	}
+	for name, path := range libraries {
+		t.Run(name, func(t *testing.T) {
+			want := lacksOf(t, path)
+			if len(want) == 0 {
+				t.Fatal("readelf lists none")
+			}
+			names := slices.Collect(maps.Keys(want))
+			for exported := range exportsOf(t, path) {
+				names = append(names, exported)
+			}
+			names = append(names, "elsewher", "elsewhere2", "nowhere", "hidden")
+
+			got, err := withoutDebug(t, path).Lacks(names...)
+			if err != nil || len(got) != len(names) {
+				t.Fatalf("%d results, error %v", len(got), err)
+			}
+			for i, name := range names {
+				if got[i] != want[name] {
+					t.Errorf("%q is lacking: %v, readelf: %v", name, got[i], want[name])
+				}
+			}
+		})
+	}
+
+	t.Run("damaged", func(t *testing.T) {
+		library := compile(t, "gcc", sourceC, "-shared", "-fPIC", "-Wl,--hash-style=gnu")
+		for _, kind := range []elf.SectionType{elf.SHT_DYNSYM, elf.SHT_STRTAB} {
+			for _, offset := range []uint64{0x10, 1 << 40, 1<<64 - 8} {
+				data := read(t, library)
+				patch(kind, func(s *section) { s.Off = offset })(t, data)
+				_, _ = fromBytes(t, data).Lacks("elsewhere") // it must not panic
+			}
+		}
+		for _, value := range []uint32{1, 1 << 20, 1<<32 - 1} {
+			data := read(t, library)
+			patch(elf.SHT_DYNSYM, func(s *section) {
+				binary.LittleEndian.PutUint32(data[s.Off+elf.Sym64Size:], value) // the offset of a name
+			})(t, data)
+			_, _ = fromBytes(t, data).Lacks("elsewhere")
+		}
+	})
+}
+
 func TestFunctions(t *testing.T) {
 	t.Run("C library", func(t *testing.T) {
 		names := make(map[string]bool)

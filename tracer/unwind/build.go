@@ -28,16 +28,11 @@ var ErrNoInformation = errors.New("no unwind information")
 
 const (
 	maxFrameBytes   = 128 << 20 // bytes of .eh_frame, .debug_frame; libtorch_cpu.so 1.13 has 10 MB
-	extraReadBytes  = 32 << 20  // bytes that are read besides: headers, names, common entries
-	minReadCost     = 1 << 10   // bytes that one read counts for at least
 	minSpanLimit    = 64 << 20  // bytes of code that a table may cover for a small file
 	spanPerFileByte = 16        // bytes of code more for each byte of the file
 )
 
-var (
-	errTooMuch = errors.New("takes more reading than any real file")
-	errMachine = errors.New("machine is not supported")
-)
+var errMachine = errors.New("machine is not supported")
 
 // Build makes the table of the ELF file r of size bytes, from .eh_frame, and from .debug_frame
 // for the functions that only that describes. path is for messages.
@@ -45,16 +40,25 @@ var (
 // The error wraps ErrNoInformation if the file has neither section. Other errors say that it is
 // damaged, or not a 64-bit little-endian ELF file for x86-64 or arm64.
 func Build(r io.ReaderAt, size int64, path string) (*Table, error) {
-	isLoader := strings.HasPrefix(filepath.Base(path), "ld-")
-	table, err := build(r, max(size, 0), isLoader)
+	size = max(size, 0)
+	return buildFrom(newFileReader(r, size), size, path)
+}
+
+func buildFrom(in *fileReader, size int64, path string) (*Table, error) {
+	table, err := build(in, size, isLoader(path))
 	if err != nil {
 		return nil, fmt.Errorf("read unwind information of %s: %w", path, err)
 	}
 	return table, nil
 }
 
-func build(r io.ReaderAt, size int64, isLoader bool) (*Table, error) {
-	img, err := open(r, size)
+// isLoader reports whether a path is of the dynamic loader.
+func isLoader(path string) bool { return strings.HasPrefix(filepath.Base(path), "ld-") }
+
+// build makes a table of the bytes that it reads by in, and of the other arguments. Nothing else decides
+// its contents: files for which all three are the same have the same table.
+func build(in *fileReader, size int64, isLoader bool) (*Table, error) {
+	img, err := open(in, size)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +95,8 @@ type image struct {
 // A span is a range of ELF virtual addresses, end excluded.
 type span struct{ start, end uint64 }
 
-func open(r io.ReaderAt, size int64) (*image, error) {
+func open(in *fileReader, size int64) (*image, error) {
 	var file *pfelf.File
-	in := &limitedReader{r: r, left: extraReadBytes + 2*min(size, maxFrameBytes)}
 	err := recoverPanics(func() (err error) {
 		file, err = pfelf.NewFile(in, 0, false)
 		if err == nil {
@@ -113,24 +116,6 @@ func open(r io.ReaderAt, size int64) (*image, error) {
 	img.selectSections(uint64(size))
 	img.clampSegments(uint64(size))
 	return img, nil
-}
-
-// A limitedReader limits how much of a file is read. The parser reads entries that others refer
-// to repeatedly, and does not notice the end of a file that is shorter than its headers say:
-// the limit stops both.
-type limitedReader struct {
-	r    io.ReaderAt
-	left int64 // bytes
-}
-
-// ReadAt panics with errTooMuch once the limit is reached, because the parser goes on after errors.
-func (in *limitedReader) ReadAt(p []byte, offset int64) (int, error) {
-	in.left -= max(int64(len(p)), minReadCost)
-	if in.left < 0 {
-		panic(errTooMuch)
-	}
-
-	return in.r.ReadAt(p, offset)
 }
 
 // recoverPanics calls the parser, which panics on some damaged files, and turns panics into errors.

@@ -456,7 +456,8 @@ func TestDebugLinkIsNotFollowed(t *testing.T) {
 		t.Fatal("no link")
 	}
 
-	img := tracertest.Must(open(bytes.NewReader(data), int64(len(data))))(t)
+	size := int64(len(data))
+	img := tracertest.Must(open(newFileReader(bytes.NewReader(data), size), size))(t)
 
 	functions, err := img.extract(img.ehFrame)
 	if err != nil || len(functions) != 1 || img.file.Section(".gnu_debuglink") != nil {

@@ -50,6 +50,7 @@ var ErrFull = errors.New("too many unwind tables")
 type Tables struct {
 	outer *ebpf.Map // index -> table
 	inner *ebpf.MapSpec
+	cache *Cache
 
 	mu      sync.Mutex
 	changed *sync.Cond // the queue, working or closed
@@ -57,7 +58,7 @@ type Tables struct {
 	queue   []job
 	working int   // workers that build a table
 	bytes   int   // of kernel memory
-	read    int64 // bytes of the files whose tables were built since memory was returned
+	parsed  int64 // bytes of the files that were parsed since memory was returned
 	closed  bool
 
 	// generations begins at random: a process that knew the numbers could choose addresses whose
@@ -109,10 +110,11 @@ func (j job) precedes(other job) bool {
 }
 
 // NewTables starts the workers. outer is the kernel's map of tables, inner the specification of a
-// table in it.
-func NewTables(outer *ebpf.Map, inner *ebpf.MapSpec) *Tables {
+// table in it. cache has tables of earlier traces; nil: none. Close closes it.
+func NewTables(outer *ebpf.Map, inner *ebpf.MapSpec, cache *Cache) *Tables {
 	t := &Tables{
-		outer: outer, inner: inner, known: make(map[Identity]uint32), generations: rand.Uint64(),
+		outer: outer, inner: inner, cache: cache,
+		known: make(map[Identity]uint32), generations: rand.Uint64(),
 	}
 	t.changed = sync.NewCond(&t.mu)
 	for range min(4, runtime.GOMAXPROCS(0)) {
@@ -194,21 +196,21 @@ func (t *Tables) work() {
 		t.working++
 
 		t.mu.Unlock()
-		table, err := next.build()
-		if err == nil {
-			err = t.put(next.index, table)
-		}
+		table, parsed := next.build(t.cache)
+		err := t.put(next.index, table)
 
 		t.mu.Lock()
 
 		t.working--
-		t.read += next.id.Size
+		if parsed {
+			t.parsed += next.id.Size
+		}
 		t.count(table, err)
 		t.changed.Broadcast()
 
-		if len(t.queue) == 0 && t.working == 0 && t.read >= returnedFileBytes {
-			t.read = 0
-			debug.FreeOSMemory() // the largest files take some 100 MB to read
+		if len(t.queue) == 0 && t.working == 0 && t.parsed >= returnedFileBytes {
+			t.parsed = 0
+			debug.FreeOSMemory() // the largest files take some 100 MB to parse
 		}
 	}
 }
@@ -227,24 +229,22 @@ func (t *Tables) dequeue() job {
 }
 
 // build reads the file. A file without readable unwind information gets a table without pages,
-// with which the BPF programs follow frame pointers.
-func (j job) build() (*Table, error) {
+// with which the BPF programs follow frame pointers. parsed reports that no cache had the table.
+func (j job) build(cache *Cache) (table *Table, parsed bool) {
 	defer j.source.Close()
 	if table, ok := kept.Load(j.id); ok {
-		return table.(*Table), nil
+		return table.(*Table), false
 	}
 
-	table, err := Build(j.source, j.id.Size, j.path)
+	table, cached, err := cache.Build(j.source, j.id.Size, j.path)
 	if err != nil {
-		return &Table{
-			Words: make([]uint64, headerWords/2),
-		}, nil //nolint:nilerr // frame pointers may serve
+		return &Table{Words: make([]uint64, headerWords/2)}, true // frame pointers may serve
 	}
 
 	if BuildOnce && j.id.Size >= minKeptFileBytes {
 		kept.Store(j.id, table)
 	}
-	return table, nil
+	return table, !cached
 }
 
 // count adds a table to the statistics. err is why the kernel did not take it.
@@ -346,6 +346,7 @@ func (t *Tables) Close() error {
 	t.mu.Unlock()
 
 	t.workers.Wait()
+	t.cache.Close()
 	var errs []error
 	for _, j := range queue {
 		errs = append(errs, j.source.Close())

@@ -45,7 +45,7 @@ func newMap(t *testing.T, spec *ebpf.MapSpec) *ebpf.Map {
 
 func newTables(t *testing.T, maps kernelMaps) *Tables {
 	t.Helper()
-	tables := NewTables(maps.tables, maps.innerTables)
+	tables := NewTables(maps.tables, maps.innerTables, nil)
 	t.Cleanup(func() {
 		if err := tables.Close(); err != nil {
 			t.Error(err)

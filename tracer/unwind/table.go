@@ -14,10 +14,11 @@ import (
 
 const (
 	pageBytes   = 1 << bpf.PageBits
-	headerWords = 4                        // struct table_header, in words of 4 bytes
-	maxRows     = 16 << 20                 // 64 MiB; libtorch_cpu.so 1.13 has 1.26 million
-	maxRules    = 1 << 16                  // 16 bits of a row; libtorch_cpu.so 1.13 has 632
-	maxSpan     = 1 << 32                  // bytes of code in one table; the index takes a 256th
+	headerWords = 4        // struct table_header, in words of 4 bytes
+	maxRows     = 16 << 20 // 64 MiB; libtorch_cpu.so 1.13 has 1.26 million
+	maxRules    = 1 << 16  // 16 bits of a row; libtorch_cpu.so 1.13 has 632
+	maxSpan     = 1 << 32  // bytes of code in one table; the index takes a 256th
+	maxWords    = (maxSpan/pageBytes+maxRows)/2 + maxRules + headerWords
 	maxAddress  = 1 << (32 + bpf.PageBits) // the header has 32 bits for the page of an address
 
 	indexNone        = 0 // of RULE_NONE in every table
@@ -51,6 +52,63 @@ func (t *Table) header() bpf.TableHeader {
 		Rows:  t.word(2),
 		Rules: t.word(3),
 	}
+}
+
+// isValid reports whether look-ups at all addresses stay within the table, and find a rule that
+// writer makes.
+func (t *Table) isValid() bool {
+	words := uint64(len(t.Words)) * 2 // of 4 bytes
+	if words < headerWords || words > 2*maxWords {
+		return false
+	}
+
+	head := t.header()
+	rows, rules := uint64(t.Rows), uint64(t.Rules)
+	if uint64(head.Base)<<bpf.PageBits != t.Base ||
+		rows == 0 || rows > maxRows || rules == 0 || rules > maxRules ||
+		uint64(head.Rows) != headerWords+uint64(head.Pages)+1 ||
+		uint64(head.Rules) != (uint64(head.Rows)+rows+1)&^1 ||
+		words != uint64(head.Rules)+2*rules {
+		return false
+	}
+
+	return t.hasValidIndex(head) && t.hasValidRules(head)
+}
+
+// hasValidIndex checks that the pages have all rows, in order, and that row 0 is at address 0.
+func (t *Table) hasValidIndex(head bpf.TableHeader) bool {
+	if head.Pages == 0 || t.word(headerWords) != 0 || t.word(headerWords+1) == 0 ||
+		t.word(headerWords+head.Pages) != uint32(t.Rows) || t.word(head.Rows)>>16 != 0 {
+		return false
+	}
+
+	for page := range head.Pages {
+		first, end := t.word(headerWords+page), t.word(headerWords+page+1)
+		if first > end || end > uint32(t.Rows) {
+			return false
+		}
+
+		for i := first; i < end; i++ {
+			row := t.word(head.Rows + i)
+			if row>>16 >= pageBytes || int(row&ruleIndexMask) >= t.Rules ||
+				i > first && row>>16 <= t.word(head.Rows+i-1)>>16 {
+				return false
+			}
+		}
+	}
+
+	return true
+}
+
+func (t *Table) hasValidRules(head bpf.TableHeader) bool {
+	for i := range uint32(t.Rules) {
+		rule := unpackRule(t.word(head.Rules+2*i), t.word(head.Rules+2*i+1))
+		if bpf.RuleKind(rule.Kind) > bpf.RuleFramePointer {
+			return false
+		}
+	}
+
+	return true
 }
 
 // Rule returns the rule at an ELF virtual address, as the BPF programs look it up. Outside the

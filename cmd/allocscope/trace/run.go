@@ -32,7 +32,21 @@ func (o *Options) sessionOptions(earlier *record.Earlier) tracer.Options {
 		OwnFloor: o.OwnFloor,
 		Duration: time.Duration(o.longest()), MaxLive: o.MaxLive,
 		NativeFrames: o.Native == NativeAll, Started: earlier.Started(),
+		TableCache: tableCache(),
 	}
+}
+
+// rootCache is the folder of root's unwind tables, and of nothing else: the tests of allocscope keep
+// whole systems in /var/cache/allocscope.
+const rootCache = "/var/cache/allocscope-tables"
+
+// tableCache returns the folder that keeps unwind tables for later traces; empty: none. Others than
+// root have none.
+func tableCache() string {
+	if os.Geteuid() == 0 {
+		return rootCache
+	}
+	return ""
 }
 
 func (o *Options) recordOptions(env Environment) record.Options {

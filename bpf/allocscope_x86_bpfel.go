@@ -346,6 +346,7 @@ type ProbeCosts struct {
 	Fault      uint32
 	Mapping    uint32
 	DriverCall uint32
+	ShimPair   uint32
 }
 
 type ProducerProbe struct {
@@ -593,6 +594,7 @@ const (
 	MapRequests         = "requests"
 	MapRuleCache        = "rule_cache"
 	MapStackEnds        = "stack_ends"
+	MapStarting         = "starting"
 	MapStarts           = "starts"
 	MapSteps            = "steps"
 	MapTallies          = "tallies"
@@ -625,6 +627,7 @@ const (
 	ProgShimStart       = "shim_start"
 	VarBlockInterval    = "block_interval"
 	VarBusiest          = "busiest"
+	VarBusiestShim      = "busiest_shim"
 	VarChargeWindow     = "charge_window"
 	VarCommand          = "command"
 	VarCommandUid       = "command_uid"
@@ -749,6 +752,7 @@ type MapSpecs struct {
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
 	RuleCache        *ebpf.MapSpec `ebpf:"rule_cache"`
 	StackEnds        *ebpf.MapSpec `ebpf:"stack_ends"`
+	Starting         *ebpf.MapSpec `ebpf:"starting"`
 	Starts           *ebpf.MapSpec `ebpf:"starts"`
 	Steps            *ebpf.MapSpec `ebpf:"steps"`
 	Tallies          *ebpf.MapSpec `ebpf:"tallies"`
@@ -766,6 +770,7 @@ type MapSpecs struct {
 type VariableSpecs struct {
 	BlockInterval  *ebpf.VariableSpec `ebpf:"block_interval"`
 	Busiest        *ebpf.VariableSpec `ebpf:"busiest"`
+	BusiestShim    *ebpf.VariableSpec `ebpf:"busiest_shim"`
 	ChargeWindow   *ebpf.VariableSpec `ebpf:"charge_window"`
 	Command        *ebpf.VariableSpec `ebpf:"command"`
 	CommandUid     *ebpf.VariableSpec `ebpf:"command_uid"`
@@ -841,6 +846,7 @@ type Maps struct {
 	Requests         *ebpf.Map `ebpf:"requests"`
 	RuleCache        *ebpf.Map `ebpf:"rule_cache"`
 	StackEnds        *ebpf.Map `ebpf:"stack_ends"`
+	Starting         *ebpf.Map `ebpf:"starting"`
 	Starts           *ebpf.Map `ebpf:"starts"`
 	Steps            *ebpf.Map `ebpf:"steps"`
 	Tallies          *ebpf.Map `ebpf:"tallies"`
@@ -881,6 +887,7 @@ func (m *Maps) Close() error {
 		m.Requests,
 		m.RuleCache,
 		m.StackEnds,
+		m.Starting,
 		m.Starts,
 		m.Steps,
 		m.Tallies,
@@ -899,6 +906,7 @@ func (m *Maps) Close() error {
 type Variables struct {
 	BlockInterval  *ebpf.Variable `ebpf:"block_interval"`
 	Busiest        *ebpf.Variable `ebpf:"busiest"`
+	BusiestShim    *ebpf.Variable `ebpf:"busiest_shim"`
 	ChargeWindow   *ebpf.Variable `ebpf:"charge_window"`
 	Command        *ebpf.Variable `ebpf:"command"`
 	CommandUid     *ebpf.Variable `ebpf:"command_uid"`

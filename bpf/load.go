@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -18,11 +17,18 @@ type Loaded struct {
 	Maps
 	Variables
 
-	all map[string]*ebpf.Map // the maps of Maps, and the sections of data
+	all        map[string]*ebpf.Map // the maps of Maps, and the sections of data
+	programs   map[string]*program
+	preloading sync.WaitGroup
+}
 
-	mu       sync.Mutex // guards the fields below
-	specs    map[string]*ebpf.ProgramSpec
-	programs map[string]*ebpf.Program
+// A program is in the kernel from its first use on. Several can be loaded at a time: each takes its
+// time in the verifier, which the kernel runs for many at once.
+type program struct {
+	spec   *ebpf.ProgramSpec
+	once   sync.Once
+	loaded *ebpf.Program
+	err    error
 }
 
 // Load loads the maps and variables of a spec of LoadKernel into the kernel. The spec belongs to
@@ -30,7 +36,10 @@ type Loaded struct {
 //
 // The errors come from ebpf.NewCollectionWithOptions.
 func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
-	l := &Loaded{specs: spec.Programs, programs: make(map[string]*ebpf.Program)}
+	l := &Loaded{programs: make(map[string]*program)}
+	for name, of := range spec.Programs {
+		l.programs[name] = &program{spec: of}
+	}
 	spec.Programs = nil
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		Cache: KernelTypes(),
@@ -53,17 +62,15 @@ func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
 //
 // The errors come from ebpf.NewCollectionWithOptions.
 func (l *Loaded) Program(name string) (*ebpf.Program, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	if p := l.programs[name]; p != nil {
-		return p, nil
-	}
-	spec := l.specs[name]
-	if spec == nil {
+	p := l.programs[name]
+	if p == nil {
 		return nil, fmt.Errorf("program %s: %w", name, os.ErrNotExist)
 	}
+	p.once.Do(func() { p.loaded, p.err = l.load(name, p.spec) })
+	return p.loaded, p.err
+}
 
+func (l *Loaded) load(name string, spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
 	for i := range spec.Instructions {
 		instruction := &spec.Instructions[i]
 		m := l.all[instruction.Reference()]
@@ -82,37 +89,37 @@ func (l *Loaded) Program(name string) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := loaded.Programs[name]
-	l.programs[name] = p
-	delete(l.specs, name)
-	return p, nil
+	return loaded.Programs[name], nil
+}
+
+// Preload begins to load programs that will be used soon, and returns at once. Program has the errors.
+func (l *Loaded) Preload(names ...string) {
+	for _, name := range names {
+		l.preloading.Go(func() { _, _ = l.Program(name) })
+	}
 }
 
 // AllPrograms returns all programs by name, and loads those that have not been used yet.
 func (l *Loaded) AllPrograms() (map[string]*ebpf.Program, error) {
-	l.mu.Lock()
-	names := slices.Collect(maps.Keys(l.specs))
-	l.mu.Unlock()
-
-	for _, name := range names {
-		if _, err := l.Program(name); err != nil {
+	all := make(map[string]*ebpf.Program)
+	for name := range l.programs {
+		p, err := l.Program(name)
+		if err != nil {
 			return nil, err
 		}
+		all[name] = p
 	}
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.programs), nil
+	return all, nil
 }
 
 // Close closes all maps and programs. The kernel keeps those that a link or a program uses.
 func (l *Loaded) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.preloading.Wait()
 
 	var errs []error
 	for _, p := range l.programs {
-		errs = append(errs, p.Close())
+		p.once.Do(func() { p.err = os.ErrClosed })
+		errs = append(errs, p.loaded.Close()) // of nil, too
 	}
 	for _, m := range l.all {
 		errs = append(errs, m.Close())

@@ -26,6 +26,7 @@ func TestLoad(t *testing.T) {
 	}
 	defer loaded.Close()
 
+	loaded.Preload(ProgHeapOnEntry, ProgOnFault, ProgExitMapping, ProgProducerAlloc)
 	if n := loaded.Live.MaxEntries(); n != 7 {
 		t.Errorf("the live map has %d entries, want 7", n)
 	}

@@ -42,6 +42,7 @@ const (
 	selftestMapRequests                = "requests"
 	selftestMapRuleCache               = "rule_cache"
 	selftestMapStackEnds               = "stack_ends"
+	selftestMapStarting                = "starting"
 	selftestMapTallies                 = "tallies"
 	selftestMapTargets                 = "targets"
 	selftestMapTensors                 = "tensors"
@@ -64,6 +65,7 @@ const (
 	selftestProgRunReturnsWithoutState = "run_returns_without_state"
 	selftestProgRunSizeClass           = "run_size_class"
 	selftestVarBusiest                 = "busiest"
+	selftestVarBusiestShim             = "busiest_shim"
 	selftestVarChargeWindow            = "charge_window"
 	selftestVarCosts                   = "costs"
 	selftestVarEmitted                 = "emitted"
@@ -162,6 +164,7 @@ type selftestMapSpecs struct {
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
 	RuleCache        *ebpf.MapSpec `ebpf:"rule_cache"`
 	StackEnds        *ebpf.MapSpec `ebpf:"stack_ends"`
+	Starting         *ebpf.MapSpec `ebpf:"starting"`
 	Tallies          *ebpf.MapSpec `ebpf:"tallies"`
 	Targets          *ebpf.MapSpec `ebpf:"targets"`
 	Tensors          *ebpf.MapSpec `ebpf:"tensors"`
@@ -177,6 +180,7 @@ type selftestMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type selftestVariableSpecs struct {
 	Busiest        *ebpf.VariableSpec `ebpf:"busiest"`
+	BusiestShim    *ebpf.VariableSpec `ebpf:"busiest_shim"`
 	ChargeWindow   *ebpf.VariableSpec `ebpf:"charge_window"`
 	Costs          *ebpf.VariableSpec `ebpf:"costs"`
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
@@ -234,6 +238,7 @@ type selftestMaps struct {
 	Requests         *ebpf.Map `ebpf:"requests"`
 	RuleCache        *ebpf.Map `ebpf:"rule_cache"`
 	StackEnds        *ebpf.Map `ebpf:"stack_ends"`
+	Starting         *ebpf.Map `ebpf:"starting"`
 	Tallies          *ebpf.Map `ebpf:"tallies"`
 	Targets          *ebpf.Map `ebpf:"targets"`
 	Tensors          *ebpf.Map `ebpf:"tensors"`
@@ -264,6 +269,7 @@ func (m *selftestMaps) Close() error {
 		m.Requests,
 		m.RuleCache,
 		m.StackEnds,
+		m.Starting,
 		m.Tallies,
 		m.Targets,
 		m.Tensors,
@@ -280,6 +286,7 @@ func (m *selftestMaps) Close() error {
 // It can be passed to loadSelftestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type selftestVariables struct {
 	Busiest        *ebpf.Variable `ebpf:"busiest"`
+	BusiestShim    *ebpf.Variable `ebpf:"busiest_shim"`
 	ChargeWindow   *ebpf.Variable `ebpf:"charge_window"`
 	Costs          *ebpf.Variable `ebpf:"costs"`
 	Emitted        *ebpf.Variable `ebpf:"emitted"`

@@ -59,6 +59,7 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 			waited := summary.Seconds(o.Waited)
 			out.WaitedS = &waited
 		}
+		out.ShimS = knownSeconds(o.InShim)
 	}
 
 	for _, c := range o.Changes {

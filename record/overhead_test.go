@@ -26,7 +26,7 @@ func inStorm() overhead.Overhead {
 	return overhead.Overhead{
 		Limits: overhead.Limits{Limit: 0.03, OwnFloor: 0.02}, Elapsed: 100 * time.Second, Traced: 50 * time.Second,
 		InProbes: 2500 * time.Millisecond, Busiest: 1700 * time.Millisecond,
-		Waited: 200 * time.Millisecond, SeesWaits: true,
+		Waited: 200 * time.Millisecond, SeesWaits: true, InShim: 100 * time.Millisecond,
 		Own: 400 * time.Millisecond, Mode: growth.HeapBursts, Interval: 64 << 10,
 		Bursts: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond,
 		StepSince: 183900 * time.Microsecond,
@@ -38,9 +38,9 @@ func inStorm() overhead.Overhead {
 }
 
 func testOverheadSummary(t *testing.T) {
-	slowdown, inProbes, waited, before, since := 0.019, 2.5, 0.2, 0.1821, 0.1839
+	slowdown, inProbes, waited, shim, before, since := 0.02, 2.5, 0.2, 0.1, 0.1821, 0.1839
 	want := &summary.Overhead{
-		Limit: 0.03, Slowdown: &slowdown, InProbesS: &inProbes, WaitedS: &waited,
+		Limit: 0.03, Slowdown: &slowdown, InProbesS: &inProbes, WaitedS: &waited, ShimS: &shim,
 		OwnS: 0.4, OwnLimitS: 2, TracedS: 50,
 		Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
 		StepBeforeS: &before, StepSinceS: &since,

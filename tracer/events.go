@@ -20,7 +20,6 @@ type eventReader struct {
 	kernel   *kernel.Kernel
 	tables   *unwind.Tables
 	target   func(pid uint32) *target // nil: not a target
-	started  func(bpf.Event)          // a program has started below the shim
 	steps    *overhead.StepTimes
 	reported stack.Reported
 	journal  addrspace.Journal
@@ -28,10 +27,10 @@ type eventReader struct {
 
 func startEvents(
 	k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target,
-	started func(bpf.Event), steps *overhead.StepTimes,
+	steps *overhead.StepTimes,
 ) (*eventReader, error) {
 	r := &eventReader{
-		kernel: k, tables: tables, target: target, started: started, steps: steps,
+		kernel: k, tables: tables, target: target, steps: steps,
 		reported: stack.Reported{Kernel: k},
 	}
 	var err error
@@ -72,10 +71,6 @@ func (r *eventReader) dispatch(raw []byte) {
 func (r *eventReader) dispatchEvent(event bpf.Event) {
 	if event.Kind == bpf.EventTableNeeded {
 		r.tables.Prioritize(uint32(event.Start))
-		return
-	}
-	if event.Kind == bpf.EventStart {
-		r.started(event)
 		return
 	}
 	t := r.target(event.Tgid)

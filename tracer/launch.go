@@ -2,12 +2,15 @@ package tracer
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/shim"
@@ -22,6 +25,7 @@ import (
 type launchTracker struct {
 	*source.Shim
 	session *Session
+	ring    *ringbuf.Reader // of starts
 	starts  chan programStart
 	lost    atomic.Uint64 // starts that the channel had no room for
 	running sync.WaitGroup
@@ -58,6 +62,11 @@ const (
 // command has called the shim, so that its libraries are mapped, or does not.
 func (l *launchTracker) open(ctx context.Context) error {
 	s := l.session
+	var err error
+	if l.ring, err = ringbuf.NewReader(s.kernel.Starting); err != nil {
+		return fmt.Errorf("open the ring buffer of starts: %w", err)
+	}
+	l.running.Go(l.read)
 	attached, err := source.AttachShim(s.kernel, s.Options.Launch.Shim)
 	if err != nil {
 		return fmt.Errorf("attach to the shim: %w", err)
@@ -106,9 +115,19 @@ func (l *launchTracker) awaitStart(ctx context.Context) {
 	}
 }
 
-// noteStart keeps the start of a program for run.
-func (l *launchTracker) noteStart(event bpf.Event) {
-	l.keep(programStart{int(event.Tgid), event.Time, event.Length != 0})
+// read keeps the starts of programs for run, until end. They have a ring buffer of their own, since
+// the programs wait: the other one is read twenty times a second at most.
+func (l *launchTracker) read() {
+	for {
+		record, err := l.ring.Read()
+		if err != nil { // it is closed
+			return
+		}
+		var event bpf.Event
+		if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &event); err == nil {
+			l.keep(programStart{int(event.Tgid), event.Time, event.Length != 0})
+		}
+	}
 }
 
 func (l *launchTracker) keep(p programStart) {
@@ -135,12 +154,12 @@ func (l *launchTracker) run() {
 	}
 }
 
-// end lets the programs go on that wait.
+// end ends read and run.
 func (l *launchTracker) end() {
-	l.running.Wait()
-	if l.Shim != nil {
-		_ = l.Release() // Close detaches again
+	if l.ring != nil {
+		_ = l.ring.Close()
 	}
+	l.running.Wait()
 }
 
 // addDue makes targets of the programs that wait to become one, as long as something is due.

@@ -44,6 +44,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("a command that does not start", testLaunchFails)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
 	t.Run("an interval reaches a running program", testLaunchMarkers)
+	t.Run("the shim's own work is charged", testLaunchWork)
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("what has ended is in snapshots", testLaunchEnded)
 	t.Run("a program of another PID namespace goes on", testLaunchNamespace)
@@ -462,6 +463,29 @@ func testLaunchInterval(t *testing.T) {
 	}
 	if n := snapshot(t, s); n.Heap.Bursts != 0 {
 		t.Errorf("%d bursts", n.Heap.Bursts)
+	}
+}
+
+// Each malloc and its free are charged at a cost, whether they are sampled or not. Chance moves the
+// sum of samples: temporary objects are sampled every 256 KiB here, 148 times.
+func testLaunchWork(t *testing.T) {
+	const objects, size, cost = 4000, 96, time.Microsecond
+	const least = objects * 101 * cost
+	for interval, most := range map[uint64]float64{1: 1.01, 4096: 1.45} {
+		t.Run(fmt.Sprintf("an interval of %d bytes", interval), func(t *testing.T) {
+			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
+				fmt.Sprint(objects), fmt.Sprint(size), "100")
+			s, target := launch(t, command, tracer.Options{Interval: interval}, "ready")
+			k := tracer.Kernel(s)
+			must(t, k.SetCosts(bpf.ProbeCosts{ShimPair: uint32(1000 * cost)}))
+			order(target, "go")
+
+			busiest, err := k.TakeBusiest()
+			must(t, err)
+			if ratio := float64(busiest.InShim) / float64(least); ratio > most || ratio < 2-most {
+				t.Errorf("%v are charged, of %v: %.3f", busiest.InShim, least, ratio)
+			}
+		})
 	}
 }
 

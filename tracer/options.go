@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -82,6 +83,20 @@ func (o Options) wants(source string) bool {
 	return len(o.Sources) == 0 || slices.Contains(o.Sources, source)
 }
 
+// walkers are the programs that will be used and walk stacks: each takes the verifier some 0.05 s.
+func (o Options) walkers() (names []string) {
+	if o.wants("mapping") {
+		names = append(names, bpf.ProgExitMapping)
+	}
+	if o.wants("fault") {
+		names = append(names, bpf.ProgOnFault)
+	}
+	if o.Launch != nil {
+		names = append(names, bpf.ProgProducerAlloc)
+	}
+	return names
+}
+
 // faultInterval returns the mean number of bytes between sampled page faults. If allocscope may
 // choose, it is longer than the heap's interval: a trainer has 100,000 page faults a second, and
 // the memory that matters has many of them.
@@ -113,7 +128,8 @@ func (o Options) intervalOf(source string) uint64 {
 func (o Options) kernel() kernel.Config {
 	return kernel.Config{
 		MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: kernel.MaxFaults, Mode: o.Mode,
-		IsShared: o.Children || o.Launch != nil, CheckFilter: o.checkFilter,
+		IsShared: o.Children || o.Launch != nil, SamplesItself: o.Launch != nil,
+		CheckFilter: o.checkFilter,
 	}
 }
 

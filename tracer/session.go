@@ -112,18 +112,18 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 
+	s.kernel.Preload(s.Options.walkers()...) // while the costs are measured
 	if err := s.startProbing(ctx); err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
+	s.watcher.Go(debug.FreeOSMemory) // loading the BPF object takes a lot for a moment
 
 	s.tables = unwind.NewTables(
 		s.kernel.UnwindTables, s.kernel.TableSpec, unwind.OpenCache(s.Options.TableCache))
 	if s.Options.Launch != nil {
 		s.launched = &launchTracker{session: s, starts: make(chan programStart, maxStarts)}
 	}
-	s.events, err = startEvents(
-		s.kernel, s.tables, s.targets.find, s.launched.noteStart, &s.stepTimes)
+	s.events, err = startEvents(s.kernel, s.tables, s.targets.find, &s.stepTimes)
 	if err != nil {
 		return err
 	}
@@ -215,9 +215,9 @@ func (s *Session) Close() error {
 	}
 
 	errs := []error{s.detach()}
+
 	stopped := stop(s.targets.list()...)
 	s.watcher.Wait()
-
 	if s.events != nil {
 		errs = append(errs, s.events.Close())
 	}

@@ -60,6 +60,12 @@ struct {
 	__uint(max_entries, 1 << 22); /* bytes */
 } events SEC(".maps");
 
+/* EVENT_START of programs, which wait until they are read: these wake their reader at once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16); /* bytes */
+} starting SEC(".maps");
+
 /* ns, CLOCK_MONOTONIC, when an event has woken the reader. */
 volatile __u64 last_wakeup = 0;
 

@@ -43,6 +43,7 @@ struct charge {
 struct thread {
 	struct charge charge; /* by probes */
 	struct charge wait;   /* for the lock of the address space, while allocscope had it */
+	struct charge shim;   /* by our preloaded library; ps */
 	__u32 skipped_faults; /* page faults that the next sampled one represents, too */
 	struct sampler sampler, tensor_sampler;
 	struct tensor tensor;
@@ -74,6 +75,7 @@ volatile struct probe_costs costs = {};
 volatile __u32 charge_window = 0;
 volatile __u64 busiest[2] = {};      /* ns */
 volatile __u64 longest_wait[2] = {}; /* ns; the same for the time that threads waited */
+volatile __u64 busiest_shim[2] = {}; /* ps; the same for the work of our preloaded library */
 
 #define BUSIEST_STEP 1024 /* ns; not every event need write a word that all CPUs share */
 

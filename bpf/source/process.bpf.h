@@ -4,16 +4,12 @@
 
 #include "share.h"
 
-/* Sends an event without a stack. */
-static __always_inline void send_event(enum event_kind kind, __u32 tgid, __u64 length, __u64 wakeup)
+/* Submits an event without a stack. NULL: the ring has no room for it. */
+static __always_inline void submit_event(struct event *event, enum event_kind kind, __u32 tgid,
+					 __u64 length, __u64 wakeup)
 {
-	struct usage *usage = usage_of(tgid);
-	struct event *event = NULL;
-
-	if (may_send(usage, sizeof(*event)))
-		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
-		lose(usage, DROP_EVENTS, 0);
+		lose(usage_of(tgid), DROP_EVENTS, 0);
 		return;
 	}
 
@@ -23,6 +19,16 @@ static __always_inline void send_event(enum event_kind kind, __u32 tgid, __u64 l
 	event->time = bpf_ktime_get_ns();
 	event->length = length;
 	bpf_ringbuf_submit(event, wakeup);
+}
+
+/* Sends an event without a stack. */
+static __always_inline void send_event(enum event_kind kind, __u32 tgid, __u64 length, __u64 wakeup)
+{
+	struct event *event = NULL;
+
+	if (may_send(usage_of(tgid), sizeof(*event)))
+		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	submit_event(event, kind, tgid, length, wakeup);
 }
 
 /* Context of the tracepoint: /sys/kernel/tracing/events/oom/mark_victim/format */

@@ -75,6 +75,17 @@ static __always_inline void add_weighted(struct pt_regs *regs, struct address *k
 	tally_add(&tally, size, weight);
 }
 
+/* Charges the work of our preloaded library in the calls that a sample represents: weight/size
+ * mallocs, and their frees. */
+static __always_inline void charge_shim(__u64 size, __u64 weight)
+{
+	struct thread *thread = costs.shim_pair ? current_thread() : NULL;
+
+	if (thread)
+		add_charge(&thread->shim, busiest_shim,
+			   size ? weight * costs.shim_pair / size : costs.shim_pair);
+}
+
 /* How many calls a probe counts as in a process that is not traced. Our library's run in all
  * programs that it was preloaded into. Most end soon, and are slowed down by several times the
  * trap: they fill the library's tables, which are new to them. Calls of a process that does not
@@ -123,6 +134,7 @@ int producer_alloc(struct pt_regs *ctx)
 
 	size = size > MAX_CLAIMED_BYTES ? MAX_CLAIMED_BYTES : size;
 	weight = weight > MAX_CLAIMED_BYTES ? MAX_CLAIMED_BYTES : weight > size ? weight : size;
+	charge_shim(size, weight);
 	add_weighted(ctx, &key, size, weight ? weight : 1);
 	return 0;
 }
@@ -150,8 +162,12 @@ int producer_free(struct pt_regs *ctx)
 SEC("uprobe")
 int shim_start(struct pt_regs *ctx)
 {
-	if (is_of_command() && is_first_start())
-		send_event(EVENT_START, current_tgid(), is_fork(), urgent_wakeup());
+	struct event *event;
+
+	if (!is_of_command() || !is_first_start())
+		return 0;
+	event = bpf_ringbuf_reserve(&starting, sizeof(*event), 0);
+	submit_event(event, EVENT_START, current_tgid(), is_fork(), BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 

@@ -14,11 +14,14 @@ type Overhead struct {
 	// being 3%; absent: there is none.
 	Limit float64 `json:"limit_share,omitempty"`
 	// Slowdown is the share that they took from the thread that they slow down most, with the share
-	// that a thread has waited for allocscope; absent: not measured.
+	// that a thread has waited for allocscope, and the share of the shim; absent: not measured.
 	Slowdown *float64 `json:"slowdown_share,omitempty"`
 	// WaitedS is the time in Slowdown that the thread which waited most has waited, while allocscope
 	// read the memory of its process; absent: not measured, and not in Slowdown.
 	WaitedS *float64 `json:"waited_s,omitempty"`
+	// ShimS is the time in Slowdown of the shim's own work, in the thread in which it took most;
+	// absent: not measured, or the programs were not started by `allocscope run`.
+	ShimS *float64 `json:"shim_s,omitempty"`
 	// InProbesS is the CPU time of the probes in all traced processes, by calibrated costs; absent:
 	// not measured.
 	InProbesS *float64 `json:"in_probes_s,omitempty"`

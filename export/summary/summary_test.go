@@ -112,7 +112,7 @@ func summary() Summary {
 			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
 		},
 		Overhead: &Overhead{
-			Limit: 0.03, Slowdown: pointer(0.019), WaitedS: pointer(0.3), InProbesS: pointer(4.2), OwnS: 1.5,
+			Limit: 0.03, Slowdown: pointer(0.019), WaitedS: pointer(0.3), ShimS: pointer(0.4), InProbesS: pointer(4.2), OwnS: 1.5,
 			TracedS: 300,
 			Mode:    growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),

@@ -33,7 +33,7 @@ func OverheadParts(s *summary.Summary) (slowdown, note string) {
 		return "", ""
 	}
 
-	note = "(" + OverheadLimit(o) + waiting(s) + ")" + ownCPU(s)
+	note = "(" + OverheadLimit(o) + waiting(s) + inShim(s) + ")" + ownCPU(s)
 	if heap := HeapProbed(s); heap != "" {
 		note += "; heap probed " + heap
 	}
@@ -41,19 +41,25 @@ func OverheadParts(s *summary.Summary) (slowdown, note string) {
 	return units.Percent(*o.Slowdown), note
 }
 
-// minWaitShare is the share of the time that a thread has waited, from which on it is said.
-const minWaitShare = 0.001
+// minPartShare is the share of the time from which on a part of the slow-down is said.
+const minPartShare = 0.001
 
 // waiting is the part of the slow-down that a thread has waited while its memory was read.
 func waiting(s *summary.Summary) string {
-	seconds, waited := s.DurationS-s.BeganS(), s.Overhead.WaitedS
+	return partOfSlowdown(s, s.Overhead.WaitedS, "waits while its memory is read")
+}
 
-	if waited == nil || !(*waited >= minWaitShare*seconds && seconds > 0) {
+// inShim is the part of the slow-down by the shim's own work.
+func inShim(s *summary.Summary) string { return partOfSlowdown(s, s.Overhead.ShimS, "in the shim") }
+
+func partOfSlowdown(s *summary.Summary, part *float64, what string) string {
+	seconds := s.DurationS - s.BeganS()
+
+	if part == nil || !(*part >= minPartShare*seconds && seconds > 0) {
 		return ""
 	}
 
-	return "; " + units.Percent(min(*waited/seconds, *s.Overhead.Slowdown)) +
-		" waits while its memory is read"
+	return "; " + units.Percent(min(*part/seconds, *s.Overhead.Slowdown)) + " " + what
 }
 
 // maxExcess is the factor by which allocscope's own CPU time may exceed its limit without a word.

@@ -76,6 +76,13 @@ func TestOverheadLines(t *testing.T) {
 			[]string{"slows the job by 1.9% (limit 3%; 0.5% waits while its memory is read); " +
 				"allocscope itself uses 0.014 of a core; heap probed all the time"},
 		},
+		"the shim": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.StepSinceS, o.ShimS = growth.HeapFull, 0, nil, known(3.0)
+			},
+			[]string{"slows the job by 1.9% (limit 3%; 1.0% in the shim); " +
+				"allocscope itself uses 0.014 of a core; heap probed all the time"},
+		},
 		"a short wait": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(0.29)

@@ -49,6 +49,8 @@ type Kernel struct {
 	// SessionRefusal is why the kernel refused probe.Session, for --debug. It is nil if the kernel
 	// took it, or if Config asked for another mode.
 	SessionRefusal error
+	// SamplesItself is as in Config.
+	SamplesItself bool
 
 	checkFilter func() error // whether return probes are safe under seccomp filters; once
 	producers   producerProbes
@@ -66,6 +68,9 @@ type Config struct {
 	MaxFaults int
 	// IsShared is set where several processes may be traced.
 	IsShared bool
+	// SamplesItself is set where the traced programs sample their heap, so that no function of an
+	// allocator is probed: the programs of such probes need not be loaded.
+	SamplesItself bool
 	// Mode in which functions are probed. probe.Automatic is the best one that the kernel has.
 	Mode probe.Mode
 	// CheckFilter replaces calibrate.CheckFilter; nil: it is called once it is needed.
@@ -89,20 +94,22 @@ func Load(config Config) (*Kernel, error) {
 		return load(config, config.Mode)
 	}
 
-	k, refusal := load(config, probe.Session)
-	if refusal == nil {
-		return k, nil
+	var refusal error
+	if !config.SamplesItself { // else no probe follows a return
+		var k *Kernel
+		if k, refusal = load(config, probe.Session); refusal == nil {
+			return k, nil
+		}
 	}
 
 	mode := probe.Single
 	if features.HaveBPFLinkUprobeMulti() == nil {
 		mode = probe.Multi
 	}
-
-	if k, err = load(config, mode); err != nil {
+	k, err := load(config, mode)
+	if err != nil {
 		return nil, err
 	}
-
 	k.SessionRefusal = refusal
 	return k, nil
 }
@@ -122,6 +129,9 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	if err := configure(&specs, config); err != nil {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
+	if config.SamplesItself {
+		specs.Tensors.MaxEntries = 1 // tensors are objects of the heap
+	}
 
 	if mode != probe.Single {
 		addSingle(spec)
@@ -130,6 +140,9 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 		specs.ProducerAlloc, specs.ProducerFree, specs.ShimStart, specs.ShimMarker,
 	}
 	first := bpf.ProgHeapOnEntry // which the kernel refuses if it lacks the mode
+	if config.SamplesItself {
+		first = bpf.ProgProducerFree
+	}
 	switch mode {
 	case probe.Session:
 		first = bpf.ProgHeapSession
@@ -156,7 +169,8 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	}
 	k := &Kernel{
 		Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings,
-		isShared: config.IsShared, users: users{pids: make(map[uint32]bool), gone: make(map[uint32]bpf.Usage)},
+		SamplesItself: config.SamplesItself,
+		isShared:      config.IsShared, users: users{pids: make(map[uint32]bool), gone: make(map[uint32]bpf.Usage)},
 	}
 	check := config.CheckFilter
 	if check == nil {
@@ -378,28 +392,35 @@ func (k *Kernel) LimitWalks(share float64) error {
 	return nil
 }
 
-// TakeBusiest returns the time that probes have taken, since the last call, in the thread in which
-// they took most, and the longest time that a thread has waited for allocscope. Callers must not run
-// concurrently.
-func (k *Kernel) TakeBusiest() (inProbes, waited time.Duration, err error) {
+// A BusiestTime has the time that a thread has lost to tracing, each in the thread that lost most.
+type BusiestTime struct{ InProbes, Waited, InShim time.Duration }
+
+// TakeBusiest returns the time since the last call. Callers must not run concurrently.
+func (k *Kernel) TakeBusiest() (t BusiestTime, err error) {
 	var window uint32
-	var busiest, waits [2]uint64
-	read := func() error { return errors.Join(k.Busiest.Get(&busiest), k.LongestWait.Get(&waits)) }
+	var busiest, waits, shim [2]uint64
+	read := func() error {
+		return errors.Join(k.Busiest.Get(&busiest), k.LongestWait.Get(&waits), k.BusiestShim.Get(&shim))
+	}
 	err = errors.Join(k.ChargeWindow.Get(&window), read())
 
 	// The other slot may have the last stores of threads that were late for the window before.
 	ended := window & 1
-	busiest[1-ended], waits[1-ended] = 0, 0
+	busiest[1-ended], waits[1-ended], shim[1-ended] = 0, 0, 0
 	if err == nil {
-		err = errors.Join(k.Busiest.Set(busiest), k.LongestWait.Set(waits))
+		err = errors.Join(
+			k.Busiest.Set(busiest), k.LongestWait.Set(waits), k.BusiestShim.Set(shim))
 	}
 	if err == nil {
 		err = errors.Join(k.ChargeWindow.Set(window+1), read())
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("read the time in probes: %w", err)
+		return t, fmt.Errorf("read the time in probes: %w", err)
 	}
-	return time.Duration(busiest[ended]), time.Duration(waits[ended]), nil
+	return BusiestTime{
+		InProbes: time.Duration(busiest[ended]), Waited: time.Duration(waits[ended]),
+		InShim: time.Duration(shim[ended] / 1000), // from ps
+	}, nil
 }
 
 // Sweep calls probe.Sweep for files, with a program that counts nothing in our own process.

@@ -34,7 +34,8 @@ func MeasureCosts(
 
 	way := k.WayIn(p)
 	costs, err := calibrate.Measure(ctx, calibrate.Tracing{
-		Mode: way.Mode, Programs: way.Programs, SetTraced: k.SetTraced, Detach: detach,
+		Mode: way.Mode, Programs: way.Programs, OfProducer: k.SamplesItself,
+		SetTraced: k.SetTraced, Detach: detach,
 		FaultPeriod: faultPeriod,
 		Timeout:     timeout,
 	})
@@ -51,6 +52,7 @@ func Charges(c controller.Costs) bpf.ProbeCosts {
 		Fault:      uint32(c.Fault),
 		Mapping:    uint32(c.Mapping),
 		DriverCall: uint32(c.DriverCall),
+		ShimPair:   uint32(1000 * c.ShimPair),
 	}
 }
 
@@ -58,6 +60,7 @@ func Charges(c controller.Costs) bpf.ProbeCosts {
 // separate probe is at the return of each call; the counters have the returns that were probed.
 func CostsOf(c calibrate.Costs) controller.Costs {
 	return controller.Costs{
+		ShimPair:   c.ShimPair,
 		Entry:      c.Entry,
 		Stepped:    c.Stepped,
 		Return:     c.Return,

@@ -38,7 +38,7 @@ func init() {
 
 // hang prints the PID of the calibrated child once its functions are probed, and waits for ever.
 func hang() error {
-	k, err := load(probe.Automatic)
+	k, err := load(probe.Automatic, false)
 	if err != nil {
 		return err
 	}
@@ -52,24 +52,25 @@ func hang() error {
 	return err
 }
 
-func load(mode probe.Mode) (*kernel.Kernel, error) {
+func load(mode probe.Mode, samplesItself bool) (*kernel.Kernel, error) {
 	return kernel.Load(kernel.Config{
 		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks,
-		MaxFaults: kernel.MaxFaults, Mode: mode,
+		MaxFaults: kernel.MaxFaults, Mode: mode, SamplesItself: samplesItself,
 	})
 }
 
 func TestCosts(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi, probe.Single} {
-		t.Run("measured by "+mode.String(), func(t *testing.T) { testMeasured(t, mode) })
+		t.Run("measured by "+mode.String(), func(t *testing.T) { testMeasured(t, mode, false) })
 	}
+	t.Run("of the preloaded library", func(t *testing.T) { testMeasured(t, probe.Automatic, true) })
 	t.Run("killed calibration leaves no child and no probe", testKilled)
 }
 
 // testMeasured measures on a kernel side of its own, in which nothing may be left of that.
-func testMeasured(t *testing.T, mode probe.Mode) {
-	k, err := load(mode)
+func testMeasured(t *testing.T, mode probe.Mode, samplesItself bool) {
+	k, err := load(mode, samplesItself)
 	if mode != probe.Single && errors.Is(err, ebpf.ErrNotSupported) {
 		t.Skipf("this kernel does not probe by %s: %v", mode, err)
 	}
@@ -89,6 +90,10 @@ func testMeasured(t *testing.T, mode probe.Mode) {
 		t.Logf("%+v", costs)
 		if costs.Entry == defaults.Entry || costs.Return == defaults.Return || costs.Fault == defaults.Fault {
 			t.Errorf("%+v has defaults", costs)
+		}
+
+		if (costs.ShimPair > 0) != samplesItself {
+			t.Errorf("%+v: the library's work has a cost where there is one", costs)
 		}
 
 		atBound := slices.ContainsFunc([]float64{costs.Entry, costs.Stepped, costs.Return},

@@ -28,7 +28,7 @@ type Meter struct {
 	ownCPU  func() time.Duration // CPU time of allocscope's own processes, but to read its memory
 
 	counted controller.Reading // by the counters before the meter was made
-	sum     controller.Reading // of the counts read by process, of Own, Busiest and Waited
+	sum     controller.Reading // of the counts read by process, of Own, Busiest, Waited and InShim
 	Targets map[any]Usage      // at the last reading
 	own     time.Duration      // CPU time at the last reading
 	started bool               // allocscope has started up
@@ -86,15 +86,17 @@ func (m *Meter) Count() (controller.Reading, error) {
 	now.At = m.elapsed()
 	m.readTargets()
 	m.readOwn()
-	busiest, waited, err := m.kernel.TakeBusiest()
+	busiest, err := m.kernel.TakeBusiest()
 	if err != nil {
 		return now, err
 	}
-	m.sum.Busiest += busiest
-	m.sum.Waited += waited
+	m.sum.Busiest += busiest.InProbes
+	m.sum.Waited += busiest.Waited
+	m.sum.InShim += busiest.InShim
 	now.Traced, now.Faults = m.sum.Traced, m.sum.Faults
 	now.Own, now.Start = m.sum.Own, m.sum.Start
 	now.Steps, now.Busiest, now.Waited = m.sum.Steps, m.sum.Busiest, m.sum.Waited
+	now.InShim = m.sum.InShim
 	now.LiveShare = m.live()
 	return now, nil
 }

@@ -13,7 +13,7 @@ import (
 
 func TestMeter(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	k, err := load(probe.Automatic)
+	k, err := load(probe.Automatic, false)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -31,7 +31,11 @@ type Overhead struct {
 	// set where it was counted.
 	Waited    time.Duration
 	SeesWaits bool
-	Mode      growth.HeapMode
+	// InShim is the time that the preloaded library took, besides its probes, from the thread in
+	// which it took most: by the allocations that its samples represent and a calibrated cost. 0:
+	// there is none.
+	InShim time.Duration
+	Mode   growth.HeapMode
 	// Interval is the sampling interval in force, in bytes.
 	Interval uint64
 	// Bursts is the number of bursts, and Open how long probes were open in all modes.
@@ -49,11 +53,12 @@ type Overhead struct {
 }
 
 // Slowdown returns the share of the elapsed time that the probes took from the thread that they slow
-// down most, and the share that the thread which waited most has waited. Both add up spans of time,
-// in each of which that may be another thread: no thread was slowed down more.
-func (o Overhead) Slowdown() float64 {
-	return float64(o.Busiest+o.Waited) / float64(max(1, o.Elapsed))
-}
+// down most, the share that the thread which waited most has waited, and the share of the preloaded
+// library. Each adds up spans of time, in each of which that may be another thread: no thread was
+// slowed down more.
+func (o Overhead) Slowdown() float64 { return float64(o.slowed()) / float64(max(1, o.Elapsed)) }
+
+func (o Overhead) slowed() time.Duration { return o.Busiest + o.Waited + o.InShim }
 
 // OwnLimit returns the CPU time that allocscope itself may have taken so far; 0: there is no limit.
 func (o Overhead) OwnLimit() time.Duration {

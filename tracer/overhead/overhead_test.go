@@ -17,8 +17,9 @@ func TestOverhead(t *testing.T) {
 			o: Overhead{
 				Limits: Limits{0.03, 0.02}, Elapsed: time.Minute, Traced: 100 * time.Second,
 				Busiest: 400 * time.Millisecond, Waited: 200 * time.Millisecond,
+				InShim: 600 * time.Millisecond,
 			},
-			slowdown: 0.01, limit: 3 * time.Second,
+			slowdown: 0.02, limit: 3 * time.Second,
 		},
 		"idle": {
 			o: Overhead{

@@ -199,6 +199,7 @@ func (r *Runner) Overhead() Overhead {
 		InProbes:    totals.InProbes,
 		Busiest:     totals.Busiest,
 		Waited:      r.last.Waited,
+		InShim:      r.last.InShim,
 		Own:         r.last.Own,
 		Start:       r.last.Start,
 		Mode:        mode,
@@ -217,7 +218,7 @@ func (r *Runner) Overhead() Overhead {
 func (r *Runner) Cost() growth.OverheadSample {
 	o := r.Overhead()
 	before := r.reported
-	now := costTotals{slowed: o.Busiest + o.Waited, own: o.Own, open: o.Open, at: r.elapsed()}
+	now := costTotals{slowed: o.slowed(), own: o.Own, open: o.Open, at: r.elapsed()}
 	r.reported = now
 
 	elapsed := now.at - before.at

@@ -168,6 +168,21 @@ func AttachProducer(
 		func() ([]link.Link, error) { return AttachAllocs(mode, producer, programs, cookie, pid) })
 }
 
+// AttachLikeProducer attaches the program of a producer's frees to the functions of a file, and to
+// their returns the one of AttachReturn. Their process is no producer: both find nothing there.
+func AttachLikeProducer(
+	mode Mode, file FileSites, programs Programs, pid int,
+) ([]link.Link, error) {
+	return attachAll(file.Mapping.Path,
+		func() ([]link.Link, error) {
+			return attachEntries(mode, file, programs, bpf.ProgProducerFree, pid)
+		},
+		func() ([]link.Link, error) {
+			returning := file.only(Function.returns)
+			return attachReturns(mode, returning, programs, bpf.ProgCudaOnReturn, pid)
+		})
+}
+
 // AttachFrees is AttachProducer for the probes of frees.
 func AttachFrees(
 	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,

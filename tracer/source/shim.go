@@ -185,10 +185,9 @@ func (s *Shim) Close() error {
 	defer s.mu.Unlock()
 
 	s.isClosed = true
-	err := s.stop()
 	all := append(s.links, s.holding...)
 	s.links, s.holding = nil, nil
-	return errors.Join(err, closeEach(all))
+	return InParallel([]func() error{s.stop, func() error { return closeEach(all) }})
 }
 
 // closeEach closes all links at once.

@@ -44,12 +44,12 @@ func TestWaits(t *testing.T) {
 
 	for {
 		target.Do("1") // a second of mapping
-		_, waited, err := k.TakeBusiest()
+		busiest, err := k.TakeBusiest()
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("a thread has waited for %v", waited)
-		if waited > 0 {
+		t.Logf("a thread has waited for %v", busiest.Waited)
+		if busiest.Waited > 0 {
 			return
 		}
 	}

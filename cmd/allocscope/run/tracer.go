@@ -108,25 +108,30 @@ const orphanTime = 2 * time.Second
 // runTracer traces the command, and ends the process with the status of the trace. The launcher
 // gets the status after the last line, because it ends then.
 func runTracer(ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment) {
+	report := func(err error) (status exit.Status) {
+		if err != nil {
+			slog.Error(err.Error())
+		}
+		env.Flush()
+		status = exit.StatusOf(err)
+		_, _ = conn.Write([]byte{reportEnded, byte(status)}) // the launcher may be gone, or know it
+		return status
+	}
+
 	var a traceTarget
 	_, err := receive(conn, &a, 0)
 	if err != nil {
 		err = exit.Refuse(fmt.Errorf("talk to allocscope run: %w", err))
 	} else {
-		err = a.trace(ctx, conn, options, env)
+		err = a.trace(ctx, conn, options, env, func(err error) { report(err) })
 	}
-	if err != nil {
-		slog.Error(err.Error())
-	}
-	env.Flush()
-
-	status := exit.StatusOf(err)
-	_, _ = conn.Write([]byte{reportEnded, byte(status)}) // the launcher may be gone
-	os.Exit(int(status))
+	os.Exit(int(report(err)))
 }
 
+// trace calls ended as Ended of trace.Launch.
 func (a *traceTarget) trace(
 	ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment,
+	ended func(error),
 ) error {
 	signal.Ignore(unix.SIGPIPE) // the launcher may be gone, with the reader of its output
 	command, err := openProcess(a.PID)
@@ -159,6 +164,7 @@ func (a *traceTarget) trace(
 			_, err := conn.Write(append([]byte{reportReady}, place.shim.Name()...))
 			return err
 		},
+		Ended: ended,
 	}
 
 	env.Trace.CommandLine = slices.Clone(os.Args)

@@ -98,6 +98,10 @@ type Launch struct {
 	// Start lets the process of Options.PID execute the command. It is called once, when all that
 	// can fail before has succeeded.
 	Start func() error
+	// Ended is called with the error of the trace once the command and all that was traced has
+	// ended, and the result is written. The kernel then takes half a second to detach the probes,
+	// for which nobody need wait. Run returns the errors of that alone.
+	Ended func(error)
 }
 
 // The default limit of the overhead, in percent, and the share of a core that allocscope itself may

@@ -91,12 +91,17 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	defer marks.Close()
 	session, dir, notes, err := options.open(ctx, earlier, marks)
 	defer func() {
-		if session != nil {
-			err = errors.Join(err, session.Close())
-		}
 		if dir != nil {
 			err = errors.Join(err, dir.Close())
 		}
+		if session == nil {
+			return
+		}
+		if l := options.Launch; l != nil && session.Err() != nil {
+			l.Ended(err)
+			err = nil
+		}
+		err = errors.Join(err, session.Close())
 	}()
 	if errors.Is(err, context.Canceled) {
 		slog.Warn("interrupted before tracing started: nothing is written")

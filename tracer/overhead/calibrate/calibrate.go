@@ -34,6 +34,9 @@ type Costs struct {
 	Return float64
 	// Fault is a page fault, averaged over sampled and other ones.
 	Fault float64
+	// ShimPair is the work of the preloaded library in a malloc and its free. 0: OfProducer is not
+	// set.
+	ShimPair float64
 }
 
 // DefaultCosts replace costs that cannot be measured. A busy virtual machine has shown them; a
@@ -44,6 +47,7 @@ var DefaultCosts = Costs{Entry: 1100, Stepped: 14_000, Return: 700, Fault: 100}
 const (
 	MinTrapCost, MaxTrapCost   = 100, 100_000
 	minFaultCost, maxFaultCost = 10, 10_000
+	minPairCost, maxPairCost   = 0.1, 100
 )
 
 // DefaultTimeout is the timeout of Tracing. A measurement takes some 40 ms, unless the machine is
@@ -54,6 +58,9 @@ const DefaultTimeout = 250 * time.Millisecond
 type Tracing struct {
 	Mode     probe.Mode
 	Programs probe.Programs
+	// OfProducer measures the probes of a producer, as our preloaded library is one, instead of the
+	// probes of an allocator's functions.
+	OfProducer bool
 	// SetTraced sets whether the programs count events of a process. They must take no sample of 0
 	// bytes.
 	SetTraced func(pid int, traced bool) error
@@ -82,6 +89,9 @@ func Measure(ctx context.Context, t Tracing) (Costs, error) {
 }
 
 func (t Tracing) measure(ctx context.Context, costs *Costs) error {
+	if t.FaultPeriod != 0 {
+		_, _ = t.Programs(bpf.ProgOnFault) // before the child's time runs; measureFaults has the error
+	}
 	c, err := startChild(cmp.Or(t.Timeout, DefaultTimeout))
 	if err != nil {
 		return err
@@ -101,6 +111,9 @@ func (t Tracing) measureTraps(c *childProcess, costs *Costs) ([]link.Link, error
 	var native, probed child.Calls
 	if err := c.ask(child.OrderCalls, &native); err != nil {
 		return nil, err
+	}
+	if t.OfProducer {
+		costs.ShimPair = clamp(native.ShimPair, minPairCost, maxPairCost)
 	}
 	links, err := t.attach(c)
 	if err != nil {
@@ -141,6 +154,9 @@ func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
 	)
 	if err != nil {
 		return nil, err
+	}
+	if t.OfProducer {
+		return probe.AttachLikeProducer(t.Mode, file, t.Programs, c.pid())
 	}
 	return probe.Attach(t.Mode, file, t.Programs, c.pid())
 }

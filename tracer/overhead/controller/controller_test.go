@@ -296,7 +296,7 @@ func TestCosts(t *testing.T) {
 	const most = math.MaxUint64
 	a = Reading{
 		time.Second, most, most, most, most, most, most, time.Hour, most, most, time.Hour, most, most,
-		time.Hour, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
+		time.Hour, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
 		1, 0, nil,
 	}
 	u = usual.between(a, Reading{At: 2 * time.Second})
@@ -336,7 +336,7 @@ func FuzzDecide(f *testing.F) {
 		flags := in.next()
 		o := Options{
 			Limit:    in.cost(),
-			Costs:    Costs{in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost()},
+			Costs:    Costs{in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), 0},
 			Interval: in.number() * (flags & 1), Duration: in.time(), Maturity: in.time(), Seed: in.next(),
 			Heap: flags&2 != 0, Tensor: flags&4 != 0, Steps: flags&8 != 0, Blocks: flags&16 != 0,
 		}

@@ -11,6 +11,7 @@ type Costs struct {
 	Fault      float64 // of a page fault, beside its own
 	Mapping    float64 // of a call that changes the address space, beside its own
 	DriverCall float64 // of a call of the CUDA driver API, beside its own
+	ShimPair   float64 // of a malloc and its free below the preloaded library; 0: there is none
 }
 
 // SampleCost is the cost of a sample beside its stack walk, in ns: the entries of the live map and
@@ -46,6 +47,9 @@ type Reading struct {
 	// Waited is the same for the time that threads have waited for allocscope, without a CPU. Probes
 	// have no part in it, and the budget has none for it.
 	Waited time.Duration
+	// InShim is the same for the work of the preloaded library besides its probes. No sampling
+	// interval changes it, so that the budget has no part of it.
+	InShim time.Duration
 	// Traced is the CPU time of the traced processes, user and system, including the probes.
 	Traced time.Duration
 	// Own is the CPU time of allocscope itself since it has started up, and Start the time until

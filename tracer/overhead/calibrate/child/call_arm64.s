@@ -24,6 +24,48 @@ TEXT stepped<>(SB), NOSPLIT|NOFRAME, $0-0
 	CMP $0, R0
 	RET
 
+// The next three are as clang 14 makes shim/shim.c. The countdown of a thread is in its TLS there.
+TEXT shimMalloc<>(SB), NOSPLIT|NOFRAME, $0-0
+	MOVD countdownAt<>(SB), R9
+	MOVD (R9), R10
+	SUBS R0, R10, R10
+	BLS  sampled
+	MOVD R10, (R9)
+	MOVD ·plain(SB), R11
+	JMP  (R11)
+
+sampled:
+	RET
+
+TEXT shimFree<>(SB), NOSPLIT|NOFRAME, $0-0
+	LSR   $16, R0, R9
+	EOR   R0>>4, R9, R9
+	AND   $0x3fff, R9, R9
+	MOVD  $filter<>(SB), R10
+	MOVBU (R10)(R9), R10
+	CBNZ  R10, sampled
+	MOVD  ·plain(SB), R11
+	JMP   (R11)
+
+sampled:
+	RET
+
+TEXT plain<>(SB), NOSPLIT|NOFRAME, $0-0
+	RET
+
+GLOBL countdown<>(SB), NOPTR, $8
+DATA countdown<>+0(SB)/8, $0x100000
+GLOBL countdownAt<>(SB), RODATA, $8
+DATA countdownAt<>(SB)/8, $countdown<>(SB)
+GLOBL filter<>(SB), NOPTR, $16384
+
+GLOBL ·shimMalloc(SB), RODATA, $8
+DATA ·shimMalloc(SB)/8, $shimMalloc<>(SB)
+GLOBL ·shimFree(SB), RODATA, $8
+DATA ·shimFree(SB)/8, $shimFree<>(SB)
+GLOBL ·plain(SB), RODATA, $8
+DATA ·plain(SB)/8, $plain<>(SB)
+
 GLOBL ·malloc(SB), RODATA, $8
 DATA ·malloc(SB)/8, $malloc<>(SB)
 GLOBL ·free(SB), RODATA, $8

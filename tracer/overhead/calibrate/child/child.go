@@ -45,7 +45,11 @@ const (
 
 // Calls are ns of the thread's CPU time for one call of each function, the median of several
 // rounds.
-type Calls struct{ Malloc, Free, Calloc, Stepped float64 }
+type Calls struct {
+	Malloc, Free, Calloc, Stepped float64
+	// ShimPair is the work of the preloaded library in a malloc and its free, neither sampled.
+	ShimPair float64
+}
 
 func init() {
 	reexec.Register(Name, reexec.Main(Name, func() error { return serve(os.Stdin, os.Stdout) }))
@@ -87,6 +91,10 @@ func measure(order byte, pages []byte) (any, error) {
 // The addresses of the functions in call_GOARCH.s.
 var malloc, free, calloc, stepped uintptr
 
+// shimMalloc and shimFree have the instructions of the preloaded library's functions where nothing is
+// sampled (malloc and free of shim/shim.c), and jump to plain as these do to the next allocator's.
+var shimMalloc, shimFree, plain uintptr
+
 // call calls a function so many times, at least once, with this first argument, and 0 as the
 // second.
 func call(function uintptr, times int, argument uintptr)
@@ -95,6 +103,7 @@ func call(function uintptr, times int, argument uintptr)
 // takes several times as long as another.
 const (
 	callsPerRound   = 64
+	pairsPerRound   = 1024 // of some ns each
 	steppedPerRound = 8
 	pagesPerRound   = 64
 )
@@ -109,8 +118,11 @@ const (
 // object has.
 func callFunctions() Calls {
 	const noBytes, unknown = 0, 1
-	var mallocs, frees, callocs, steps []float64
+	var mallocs, frees, callocs, steps, pairs []float64
 	_ = forRounds(func() error {
+		pairs = append(pairs, timePerCall(shimMalloc, pairsPerRound, noBytes)+
+			timePerCall(shimFree, pairsPerRound, unknown)-
+			2*timePerCall(plain, pairsPerRound, unknown))
 		mallocs = append(mallocs, timePerCall(malloc, callsPerRound, noBytes))
 		frees = append(frees, timePerCall(free, callsPerRound, unknown))
 		callocs = append(callocs, timePerCall(calloc, callsPerRound, noBytes))
@@ -120,7 +132,7 @@ func callFunctions() Calls {
 
 	return Calls{
 		Malloc: median(mallocs), Free: median(frees), Calloc: median(callocs),
-		Stepped: median(steps),
+		Stepped: median(steps), ShimPair: median(pairs),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 // A meter reads the cost and the losses of a trace: the session's, with the recorder's own.
@@ -44,8 +45,8 @@ func (m *meter) counters() (growth.Events, growth.Losses, error) {
 func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	out := &summary.Overhead{
 		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced),
-		StartS: summary.Seconds(o.Start),
-		Mode:   o.Mode, Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
+		StartS: summary.Seconds(o.Start), EndS: summary.Seconds(o.End),
+		Mode: o.Mode, Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
 		IntervalBytes: o.Interval, StepBeforeS: knownSeconds(o.StepBefore),
 		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
 		LeftOutChanges: o.LeftOut,
@@ -54,7 +55,7 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	if o.Limit > 0 && o.Elapsed > 0 {
 		slowdown, inProbes := o.Slowdown(), summary.Seconds(o.InProbes)
 		out.Slowdown, out.InProbesS = &slowdown, &inProbes
-		out.OwnLimitS = summary.Seconds(o.OwnLimit())
+		out.OwnLimitS, out.OnceLimitS = summary.Seconds(o.OwnLimit()), summary.Seconds(duty.OnceTime)
 		if o.SeesWaits {
 			waited := summary.Seconds(o.Waited)
 			out.WaitedS = &waited

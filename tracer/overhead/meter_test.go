@@ -60,9 +60,17 @@ func TestMeter(t *testing.T) {
 	} {
 		elapsed, isBusy, own = step.at, step.busy, step.own
 		got := tracertest.Must(m.Read())(t)
-		if got.Start != step.start || got.Own != step.afterStart {
+		start := overhead.OwnOf(m).Start
+		if start != step.start || got.Own != step.afterStart {
 			t.Errorf("%s: %v for the start, %v after it; want %v and %v",
-				step.name, got.Start, got.Own, step.start, step.afterStart)
+				step.name, start, got.Own, step.start, step.afterStart)
 		}
+	}
+
+	overhead.End(m)
+	own = 40
+	got := tracertest.Must(m.Read())(t)
+	if all := overhead.OwnOf(m); got.Own != 7 || all != (overhead.OwnCPU{Start: 8, Own: 7, End: 25}) {
+		t.Errorf("at the end: %v while it traces, in all %+v", got.Own, all)
 	}
 }

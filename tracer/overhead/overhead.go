@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 // Limits of the overhead.
@@ -24,9 +25,11 @@ type Overhead struct {
 	Elapsed time.Duration
 	// Traced is the CPU time of the traced processes since counting began, without the probes.
 	// InProbes is the CPU time of the probes, by their calibrated costs, and Busiest the part of it
-	// in the thread in which they took most. Own is the CPU time of allocscope since it has started
-	// up, and Start the time until then. Neither has the reading of objects.
-	Traced, InProbes, Busiest, Own, Start time.Duration
+	// in the thread in which they took most.
+	Traced, InProbes, Busiest time.Duration
+	OwnCPU
+	// Objects is the CPU time of reading objects and of walks of malloc's heaps.
+	Objects time.Duration
 	// Waited is the time that the thread which waited most for allocscope has waited. SeesWaits is
 	// set where it was counted.
 	Waited    time.Duration
@@ -58,6 +61,15 @@ func (o Overhead) Slowdown() float64 {
 // OwnLimit returns the CPU time that allocscope itself may have taken so far; 0: there is no limit.
 func (o Overhead) OwnLimit() time.Duration {
 	return time.Duration(max(o.Limit*float64(o.Traced), o.OwnFloor*float64(o.Elapsed)))
+}
+
+// Use returns how much of its limit allocscope itself uses, in cores. The first OnceTime is for the start
+// and for all that the tasks take in advance; reading objects has an advance of its own.
+func (o Overhead) Use() duty.Use {
+	elapsed := float64(max(1, o.Elapsed))
+	advance := duty.Table[duty.Objects].Advance + duty.Table[duty.Walks].Advance
+	used := max(0, o.Own-max(0, duty.OnceTime-o.Start)) + max(0, o.Objects-advance)
+	return duty.Use{Limit: float64(o.OwnLimit()) / elapsed, Used: float64(used) / elapsed}
 }
 
 // Change is a change of the mode or of a sampling interval.

@@ -199,8 +199,7 @@ func (r *Runner) Overhead() Overhead {
 		InProbes:    totals.InProbes,
 		Busiest:     totals.Busiest,
 		Waited:      r.last.Waited,
-		Own:         r.last.Own,
-		Start:       r.last.Start,
+		OwnCPU:      r.meter.own.take(false),
 		Mode:        mode,
 		Interval:    interval,
 		Bursts:      totals.Bursts,
@@ -212,6 +211,9 @@ func (r *Runner) Overhead() Overhead {
 		LeftOut:     r.leftOut,
 	}
 }
+
+// End says that the trace has ended: allocscope's CPU time from now on is of its end.
+func (r *Runner) End() { r.meter.own.end() }
 
 // Cost returns the cost since it was called last. It is not safe for concurrent use.
 func (r *Runner) Cost() growth.OverheadSample {

@@ -6,7 +6,6 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
-	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 // A meter reads the cost and the losses of a trace: the session's, with the recorder's own.
@@ -55,7 +54,8 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	if o.Limit > 0 && o.Elapsed > 0 {
 		slowdown, inProbes := o.Slowdown(), summary.Seconds(o.InProbes)
 		out.Slowdown, out.InProbesS = &slowdown, &inProbes
-		out.OwnLimitS, out.OnceLimitS = summary.Seconds(o.OwnLimit()), summary.Seconds(duty.OnceTime)
+		out.OwnLimitS = summary.Seconds(o.OwnLimit())
+		out.OwnExcessS = summary.Seconds(o.OwnExcess())
 		if o.SeesWaits {
 			waited := summary.Seconds(o.Waited)
 			out.WaitedS = &waited

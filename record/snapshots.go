@@ -22,8 +22,8 @@ const (
 	minSnapshots = 16
 )
 
-// maxStretch is how many periods snapshots are apart at most, where they cost more than their part of
-// allocscope's own CPU time.
+// maxStretch is how many periods snapshots are apart at most, where they cost more than their part
+// of allocscope's own CPU time.
 const maxStretch = 5
 
 // A snapshotSeries is the snapshots of a trace, and when the next one is due. It bounds their

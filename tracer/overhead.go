@@ -78,8 +78,8 @@ func (s *targetSet) countSteps() bool {
 	return false
 }
 
-// Overhead returns the cost of tracing so far, by the clock of Elapsed, and divides allocscope's own CPU
-// time by it from then on. Without a limit, the costs are not measured.
+// Overhead returns the cost of tracing so far, by the clock of Elapsed, and divides allocscope's
+// own CPU time by it from then on. Without a limit, the costs are not measured.
 func (s *Session) Overhead() overhead.Overhead {
 	if s.runner != nil {
 		o := s.runner.Overhead()

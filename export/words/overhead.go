@@ -25,8 +25,8 @@ func OverheadLines(s *summary.Summary) []string {
 }
 
 // OverheadParts are the slow-down of the job by the probes, and facts beside it: "0.9%" and "(limit
-// 3%); allocscope itself: 0.014 of a core while tracing", with the bursts. They are empty where the overhead
-// was not measured.
+// 3%); allocscope itself: 0.014 of a core while tracing", with the bursts. They are empty where the
+// overhead was not measured.
 func OverheadParts(s *summary.Summary) (slowdown, note string) {
 	o := s.Overhead
 	if o == nil || o.Slowdown == nil {
@@ -56,15 +56,12 @@ func waiting(s *summary.Summary) string {
 		" waits while its memory is read"
 }
 
-// maxExcess is the factor by which allocscope's own CPU time may exceed its limit without a word.
+// maxExcess is the factor by which a limit may be exceeded without a word.
 const maxExcess = 1.1
 
-// isOwnAbove reports whether allocscope itself has taken more than its limit while it traced. What it
-// takes in advance counts for the start, which has a limit of its own.
-func isOwnAbove(s *summary.Summary) bool {
-	o := s.Overhead
-	advance := max(0, o.OnceLimitS-o.StartS)
-	return o.OwnLimitS > 0 && o.OwnS-advance > maxExcess*o.OwnLimitS
+// isOwnAbove reports whether allocscope itself has taken more than its limit.
+func isOwnAbove(o *summary.Overhead) bool {
+	return o.OwnExcessS > (maxExcess-1)*o.OwnLimitS
 }
 
 // ownCPU is the CPU time of allocscope itself.
@@ -76,7 +73,7 @@ func ownCPU(s *summary.Summary) string {
 
 	text := "; allocscope itself: " + once(o) +
 		fmt.Sprintf("%.3f of a core while tracing", o.OwnS/seconds)
-	if isOwnAbove(s) {
+	if isOwnAbove(o) {
 		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/seconds)
 	}
 	if n := o.LeftOutSnapshots; n > 0 {
@@ -85,8 +82,8 @@ func ownCPU(s *summary.Summary) string {
 	return text
 }
 
-// once is the CPU time that allocscope takes however long the trace is: "start 1.2 s, search 2.1 s, end
-// 0.4 s of CPU once; ".
+// once is the CPU time that allocscope takes however long the trace is: "start 1.2 s, search 2.1 s,
+// end 0.4 s of CPU once; ".
 func once(o *summary.Overhead) string {
 	var parts []string
 	for _, part := range []struct {
@@ -103,7 +100,7 @@ func once(o *summary.Overhead) string {
 	return strings.Join(parts, ", ") + " of CPU once; "
 }
 
-// minOnceS is the least CPU time that is said of what is done once.
+// minOnceS is the least CPU time of the start, the search or the end that is said.
 const minOnceS = 0.05
 
 // OverheadShort is the overhead in a few words: "slows the job by 1.9%, heap sampled in bursts". It

@@ -70,7 +70,8 @@ func TestMeter(t *testing.T) {
 	overhead.End(m)
 	own = 40
 	got := tracertest.Must(m.Read())(t)
-	if all := overhead.OwnOf(m); got.Own != 7 || all != (overhead.OwnCPU{Start: 8, Own: 7, End: 25}) {
+	want := overhead.OwnCPU{Start: 8, Own: 7, End: 25}
+	if all := overhead.OwnOf(m); got.Own != 7 || all != want {
 		t.Errorf("at the end: %v while it traces, in all %+v", got.Own, all)
 	}
 }

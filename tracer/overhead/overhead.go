@@ -63,12 +63,24 @@ func (o Overhead) OwnLimit() time.Duration {
 	return time.Duration(max(o.Limit*float64(o.Traced), o.OwnFloor*float64(o.Elapsed)))
 }
 
-// Use returns how much of its limit allocscope itself uses, in cores. The first OnceTime is for the start
-// and for all that the tasks take in advance; reading objects has an advance of its own.
+// recurring is the CPU time of allocscope itself that the limit is for: while it traces, but for the
+// time in advance of its tasks.
+func (o Overhead) recurring() time.Duration { return max(0, o.Own-duty.Advance()) }
+
+// OwnExcess returns the CPU time that allocscope itself has taken beyond its limit while it traced; 0:
+// there is none.
+func (o Overhead) OwnExcess() time.Duration {
+	if limit := o.OwnLimit(); limit > 0 {
+		return max(0, o.recurring()-limit)
+	}
+	return 0
+}
+
+// Use returns how much of its limit allocscope itself uses, in cores. The tasks also pay for the start
+// beyond StartTime, and for reading objects beyond its time in advance.
 func (o Overhead) Use() duty.Use {
 	elapsed := float64(max(1, o.Elapsed))
-	advance := duty.Table[duty.Objects].Advance + duty.Table[duty.Walks].Advance
-	used := max(0, o.Own-max(0, duty.OnceTime-o.Start)) + max(0, o.Objects-advance)
+	used := o.recurring() + max(0, o.Start-duty.StartTime) + max(0, o.Objects-duty.MemoryAdvance())
 	return duty.Use{Limit: float64(o.OwnLimit()) / elapsed, Used: float64(used) / elapsed}
 }
 

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// OwnCPU is the CPU time of allocscope itself, but for reading objects: of its start, of what goes on
+// OwnCPU is the CPU time of allocscope itself, but for reading objects: of its start, of the time
 // while it traces, and since the trace has ended.
 type OwnCPU struct{ Start, Own, End time.Duration }
 
-// An ownMeter divides the CPU time of allocscope among the start, the trace and its end. It may be used
-// by several goroutines.
+// An ownMeter divides the CPU time of allocscope among the start, the trace and its end. It may be
+// used by several goroutines.
 type ownMeter struct {
 	read func() time.Duration // CPU time of allocscope's own processes, but to read its memory
 
 	mu       sync.Mutex
 	sum      OwnCPU
-	last     time.Duration // what read returned last
+	last     time.Duration // at the last read
 	hasBegun bool          // allocscope has started up
 	hasEnded bool          // and the trace has ended
 }

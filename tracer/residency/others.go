@@ -23,7 +23,8 @@ const (
 )
 
 // Others are the members of the tree that are not traced. They are scanned in turns, as often as
-// the budget allows, each time where they are few and small. A snapshot has the latest reading of each.
+// the budget allows, each time where they are few and small. A snapshot has the latest reading of
+// each.
 type Others struct {
 	Members map[int]*otherMember // by PID
 	Limit   duty.Account         // of the scans; its zero value has none

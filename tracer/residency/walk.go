@@ -11,9 +11,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// walkSpacing is how many times as long as at the last walk a trace is at the next one, unless CPU time
-// has accrued for it before. A short trace of a large heap would not know what of it is free: so
-// row walks has an advance for such walks, and there is a walk at the end.
+// walkSpacing is how many times as long as at the last walk a trace is at the next one, unless CPU
+// time has accrued for it before. A short trace of a large heap would not know what of it is free:
+// so row walks has an advance for such walks, and there is a walk at the end.
 const walkSpacing = 3
 
 // chunkHeaderBytes is the size of the header that malloc writes when it makes a chunk: where its page

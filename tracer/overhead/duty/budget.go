@@ -38,13 +38,14 @@ type Row struct {
 	Part float64
 	// Most of the limit that the task may have while the others leave so much.
 	Most float64
-	// Advance is CPU time that the task may take at once, and again after it has taken none for long.
+	// Advance is CPU time that the task may take at once, and again after it has taken none for
+	// long.
 	Advance time.Duration
 	// In is the task whose part includes this one; none: it has a part of its own.
 	In Task
 	// Yields: while allocscope is above its limit, the task has a tenth of its part.
 	Yields bool
-	// Without is what the task does without CPU time, and Said where the result says so.
+	// Without says how the task does without CPU time, and Said where the result says so.
 	Without, Said string
 }
 
@@ -60,10 +61,12 @@ var Table = [numTasks]Row{
 	},
 	Scans: {
 		Name: "page scans", Part: 0.2, Most: 0.5, In: Snapshots,
-		Without: "sampled: 2% of the pages at least", Said: "`scanned_share` of `residents[]`, and a line",
+		Without: "sampled: 2% of the pages at least",
+		Said:    "`scanned_share` of `residents[]`, and a line",
 	},
 	OtherProcesses: {
-		Name: "other processes", Part: 0.05, Most: 0.25, Advance: 300 * time.Millisecond, In: Snapshots,
+		Name: "other processes", Part: 0.05, Most: 0.25, Advance: 300 * time.Millisecond,
+		In:      Snapshots,
 		Without: "later, in turns: a snapshot has the latest reading", Said: "no",
 	},
 	Names: {
@@ -96,7 +99,8 @@ var Table = [numTasks]Row{
 	},
 	Walks: {
 		Name: "heap walks", Part: 0.025, Most: 0.1, Advance: time.Second, In: none,
-		Without: "not: free memory is unknown until the end", Said: "`walked` of `residents[]`", Yields: true,
+		Without: "not: free memory is unknown until the end", Said: "`walked` of `residents[]`",
+		Yields: true,
 	},
 	Spikes: {
 		Name: "spikes", Part: 0.05, Most: 0.1, Advance: 200 * time.Millisecond, In: none,
@@ -109,20 +113,37 @@ var Table = [numTasks]Row{
 }
 
 const (
-	// OnceTime is the CPU time that the start may take, with all that the tasks take in advance
-	// meanwhile, and the search at the end: once, however long the trace is.
-	OnceTime = 3 * time.Second
-	// DefaultCores is the limit of allocscope's own CPU time, in cores, where the traced processes use
-	// little and nobody has set one.
+	// StartTime is the CPU time that the start may take beside the limit, however long the trace is.
+	// The tasks pay for more: they have less until the limit has room for it.
+	StartTime = 3 * time.Second
+	// DefaultCores is the limit of allocscope's own CPU time, in cores, where the traced processes
+	// use little and the user has set none.
 	DefaultCores = 0.02
 
 	// minCores is the least limit that the parts are of: processes that sleep are traced, too.
 	minCores = 0.004
 	// lentBelow is the part of the limit below which allocscope's use leaves time to lend.
 	lentBelow = 0.8
-	// yieldedPart is what is left to a task that yields.
+	// yieldedPart of its part is left to a task that yields.
 	yieldedPart = 0.1
 )
+
+// Advance returns the CPU time that all tasks together may take in advance, but for those that read
+// memory, whose CPU time is apart.
+func Advance() (sum time.Duration) {
+	for task, row := range Table {
+		if !Task(task).readsMemory() {
+			sum += row.Advance
+		}
+	}
+	return sum
+}
+
+// readsMemory reports whether a task reads a process's objects or malloc's heaps.
+func (t Task) readsMemory() bool { return t == Objects || t == Walks }
+
+// MemoryAdvance is Advance of the tasks that read memory.
+func MemoryAdvance() time.Duration { return Table[Objects].Advance + Table[Walks].Advance }
 
 // ExtraAdvance is added to each Row.Advance. Tests make it long.
 var ExtraAdvance time.Duration
@@ -130,11 +151,11 @@ var ExtraAdvance time.Duration
 // A Use is the limit of allocscope's own CPU time and how much of it is used, in cores.
 type Use struct {
 	Limit float64 // 0: there is none
-	Used  float64 // without OnceTime
+	Used  float64 // without StartTime, and without the time in advance
 }
 
-// Share returns the share of a core that a task may take. Without a limit it is the most that it may
-// have of DefaultCores.
+// Share returns the share of a core that a task may take. Without a limit it is the most that it
+// may have of DefaultCores.
 func (u Use) Share(t Task) float64 {
 	row, cores := Table[t], max(u.Limit, minCores)
 	switch {
@@ -148,8 +169,8 @@ func (u Use) Share(t Task) float64 {
 	return row.Part * cores
 }
 
-// A Budget divides the limit of allocscope's own CPU time among its tasks. All targets share the row of
-// a task. It may be used by several goroutines.
+// A Budget divides the limit of allocscope's own CPU time among its tasks. All targets share the
+// row of a task. It may be used by several goroutines.
 type Budget struct {
 	mu       sync.Mutex
 	use      Use
@@ -165,7 +186,7 @@ func NewBudget(cores float64) *Budget {
 	return b
 }
 
-// Set sets the limit, and how much of it is used, by what was measured.
+// Set sets the limit, and how much of it is used, as measured.
 func (b *Budget) Set(u Use) {
 	if math.IsNaN(u.Limit) || math.IsNaN(u.Used) {
 		return
@@ -178,8 +199,8 @@ func (b *Budget) Set(u Use) {
 // Account returns the account of a task, which is the same for all callers.
 func (b *Budget) Account(t Task) Account { return Account{b, t} }
 
-// An Account is a Limiter of one task that takes its share from a Budget. The zero value has no limit.
-// It may be used by several goroutines.
+// An Account is a Limiter of one task that takes its share from a Budget. The zero value has no
+// limit. It may be used by several goroutines.
 type Account struct {
 	budget *Budget
 	task   Task

@@ -13,7 +13,8 @@ func TestTable(t *testing.T) {
 	var whole float64
 	inside := make(map[Task]float64)
 	for task, row := range Table {
-		if row.Name == "" || row.Without == "" || row.Said == "" || row.Part <= 0 || row.Most < row.Part {
+		hasWords := row.Name != "" && row.Without != "" && row.Said != ""
+		if !hasWords || row.Part <= 0 || row.Most < row.Part {
 			t.Errorf("row %d is not whole: %+v", task, row)
 		}
 		if row.In == none {
@@ -27,7 +28,8 @@ func TestTable(t *testing.T) {
 	}
 	for task, parts := range inside {
 		if parts > Table[task].Part {
-			t.Errorf("the parts in %s are %.3f, more than its %.3f", Table[task].Name, parts, Table[task].Part)
+			t.Errorf("%s: the parts in it are %.3f, more than %.3f",
+				Table[task].Name, parts, Table[task].Part)
 		}
 	}
 
@@ -59,8 +61,9 @@ func lineOf(r Row) string {
 		r.Name, part, 100*r.Most, advance, yields, r.Without, r.Said)
 }
 
-// A greedy job runs all tasks of so many targets whenever they are allowed, for an hour, and says once
-// a second how much that has taken. It returns the cores that the tasks have taken in the second half.
+// A greedy job runs all tasks of so many targets whenever they are allowed, for an hour, and says
+// once a second how much that has taken. It returns the cores that the tasks have taken in the
+// second half.
 func greedyJob(limit float64, targets int) (cores float64) {
 	const length, longest = time.Hour, 50 * time.Millisecond
 	b := NewBudget(limit)
@@ -76,7 +79,8 @@ func greedyJob(limit float64, targets int) (cores float64) {
 		for task, row := range Table {
 			for target := range targets {
 				account := b.Account(Task(task))
-				if row.In != none || Task(task) == Readings || !account.Allowed(start.Add(elapsed)) {
+				hasLimiter := row.In == none && Task(task) != Readings
+				if !hasLimiter || !account.Allowed(start.Add(elapsed)) {
 					continue
 				}
 				cost := longest / time.Duration(1+(task+target)%7)

@@ -45,7 +45,8 @@ func TestOverheadLines(t *testing.T) {
 			},
 			[]string{
 				"slows the job by 1.9% (limit 0.25%); allocscope itself: " +
-					"0.014 of a core while tracing (above its limit of 0.010); heap probed all the time",
+					"0.014 of a core while tracing (above its limit of 0.010); " +
+					"heap probed all the time",
 				full,
 			},
 		},
@@ -61,7 +62,8 @@ func TestOverheadLines(t *testing.T) {
 				o.OwnS, o.StartS, o.SearchS, o.SearchAtEndS, o.EndS = 3.3, 1.23, 2.1, 0.8, 0.4
 			},
 			[]string{"slows the job by 1.9% (limit 3%); allocscope itself: " +
-				"start 1.2 s, search 2.1 s, end 0.4 s of CPU once; 0.011 of a core while tracing; heap probed all the time"},
+				"start 1.2 s, search 2.1 s, end 0.4 s of CPU once; 0.011 of a core while tracing; " +
+				"heap probed all the time"},
 		},
 		"start alone": {
 			func(o *summary.Overhead) {
@@ -88,7 +90,8 @@ func TestOverheadLines(t *testing.T) {
 				o.Mode, o.Bursts, o.StepSinceS, o.SearchS = growth.HeapFull, 0, nil, 2.1
 			},
 			[]string{"slows the job by 1.9% (limit 3%); allocscope itself: " +
-				"search 2.1 s of CPU once; 0.014 of a core while tracing; heap probed all the time"},
+				"search 2.1 s of CPU once; 0.014 of a core while tracing; " +
+				"heap probed all the time"},
 		},
 		"full again": {
 			func(o *summary.Overhead) {

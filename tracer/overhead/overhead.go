@@ -63,12 +63,12 @@ func (o Overhead) OwnLimit() time.Duration {
 	return time.Duration(max(o.Limit*float64(o.Traced), o.OwnFloor*float64(o.Elapsed)))
 }
 
-// recurring is the CPU time of allocscope itself that the limit is for: while it traces, but for the
-// time in advance of its tasks.
+// recurring is the CPU time of allocscope itself that the limit is for: while it traces, but for
+// the time in advance of its tasks.
 func (o Overhead) recurring() time.Duration { return max(0, o.Own-duty.Advance()) }
 
-// OwnExcess returns the CPU time that allocscope itself has taken beyond its limit while it traced; 0:
-// there is none.
+// OwnExcess returns the CPU time that allocscope itself has taken beyond its limit while it traced;
+// 0: there is none.
 func (o Overhead) OwnExcess() time.Duration {
 	if limit := o.OwnLimit(); limit > 0 {
 		return max(0, o.recurring()-limit)
@@ -76,8 +76,8 @@ func (o Overhead) OwnExcess() time.Duration {
 	return 0
 }
 
-// Use returns how much of its limit allocscope itself uses, in cores. The tasks also pay for the start
-// beyond StartTime, and for reading objects beyond its time in advance.
+// Use returns how much of its limit allocscope itself uses, in cores. The tasks also pay for the
+// start beyond StartTime, and for reading objects beyond its time in advance.
 func (o Overhead) Use() duty.Use {
 	elapsed := float64(max(1, o.Elapsed))
 	used := o.recurring() + max(0, o.Start-duty.StartTime) + max(0, o.Objects-duty.MemoryAdvance())

@@ -102,7 +102,8 @@ type Launch struct {
 }
 
 // defaultOverheadPercent is the default limit of the overhead. With it allocscope itself may use
-// duty.DefaultCores, however little the traced processes use. A limit of the user is kept to the letter.
+// duty.DefaultCores, however little the traced processes use. A limit of the user is kept to the
+// letter.
 const defaultOverheadPercent = 3
 
 // Values of --native and of --keepers.

@@ -113,8 +113,8 @@ var Table = [numTasks]Row{
 }
 
 const (
-	// StartTime is the CPU time that the start may take beside the limit, however long the trace is.
-	// The tasks pay for more: they have less until the limit has room for it.
+	// StartTime is the CPU time that the start may take beside the limit, however long the trace
+	// is. The tasks pay for more: they have less until the limit has room for it.
 	StartTime = 3 * time.Second
 	// DefaultCores is the limit of allocscope's own CPU time, in cores, where the traced processes
 	// use little and the user has set none.

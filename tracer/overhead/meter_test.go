@@ -67,11 +67,16 @@ func TestMeter(t *testing.T) {
 		}
 	}
 
+	overhead.AddStart(m, 2) // of the 7 that were counted
+	if all := overhead.OwnOf(m); all != (overhead.OwnCPU{Start: 10, Own: 5}) {
+		t.Errorf("after the start of a target: %+v", all)
+	}
+
 	overhead.End(m)
 	own = 40
 	got := tracertest.Must(m.Read())(t)
-	want := overhead.OwnCPU{Start: 8, Own: 7, End: 25}
-	if all := overhead.OwnOf(m); got.Own != 7 || all != want {
+	want := overhead.OwnCPU{Start: 10, Own: 5, End: 25}
+	if all := overhead.OwnOf(m); got.Own != 5 || all != want {
 		t.Errorf("at the end: %v while it traces, in all %+v", got.Own, all)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// OwnCPU is the CPU time of allocscope itself, but for reading objects: of its start, of the time
-// while it traces, and since the trace has ended.
+// OwnCPU is the CPU time of allocscope itself, but for reading objects: of its start and the start
+// of later targets, of the time while it traces, and since the trace has ended.
 type OwnCPU struct{ Start, Own, End time.Duration }
 
 // An ownMeter divides the CPU time of allocscope among the start, the trace and its end. It may be
@@ -39,6 +39,14 @@ func (m *ownMeter) take(hasBegun bool) OwnCPU {
 		m.sum.Start += used
 	}
 	return m.sum
+}
+
+// addStart has so much of the CPU time until now count for the start.
+func (m *ownMeter) addStart(cost time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sum.Start += cost
+	m.last += cost // if take has counted it, the next call takes it off again
 }
 
 // end has all CPU time from now on count for the end of the trace.

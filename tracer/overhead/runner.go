@@ -212,6 +212,9 @@ func (r *Runner) Overhead() Overhead {
 	}
 }
 
+// AddStart says that allocscope has spent so much CPU time on the start of another target.
+func (r *Runner) AddStart(cost time.Duration) { r.meter.own.addStart(cost) }
+
 // End says that the trace has ended: allocscope's CPU time from now on is of its end.
 func (r *Runner) End() { r.meter.own.end() }
 

@@ -17,14 +17,13 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
-const (
-	// objectOwnPart is the part of the limit of allocscope's own CPU time that censuses and
-	// searches may take, and objectBurst the time that they may take in advance.
-	objectOwnPart = 0.3
-	objectBurst   = 2 * time.Second
+// objectBurst is the CPU time that censuses and searches may take in advance.
+var objectBurst = duty.Table[duty.Objects].Advance
 
+const (
 	// minObjectTime is the least CPU time of a census, and maxObjectTime the most of a census with a
 	// search after it.
 	minObjectTime = 300 * time.Millisecond
@@ -125,11 +124,11 @@ type objectWork struct {
 
 // budget returns the CPU time that censuses and searches may take now.
 func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
-	limit := o.OwnLimit()
-	if limit == 0 {
+	if o.OwnLimit() == 0 {
 		return maxObjectTime
 	}
-	return objectBurst + time.Duration(objectOwnPart*float64(limit)) - w.session.ObjectsCPUTime()
+	earned := time.Duration(o.Use().Share(duty.Objects) * float64(o.Elapsed))
+	return objectBurst + earned - w.session.ObjectsCPUTime()
 }
 
 // of returns the censuses of a process, as long as it executes the same program.

@@ -18,6 +18,7 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 // A counting is a session whose censuses and searches take so long, and as much CPU time. It notes
@@ -452,7 +453,7 @@ func testObjectBudget(t *testing.T) {
 	for range 3000 {
 		c.second(r, 1000)
 	}
-	earned := time.Duration(objectOwnPart * c.ownFloor * float64(c.Elapsed()))
+	earned := time.Duration(duty.Table[duty.Objects].Most * c.ownFloor * float64(c.Elapsed()))
 	if c.used > objectBurst+earned+minObjectTime {
 		t.Errorf("%s of CPU time, with %s and %s in advance", c.used, earned, objectBurst)
 	}

@@ -44,8 +44,8 @@ func (m *meter) counters() (growth.Events, growth.Losses, error) {
 func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	out := &summary.Overhead{
 		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced),
-		StartS: summary.Seconds(o.Start),
-		Mode:   o.Mode, Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
+		StartS: summary.Seconds(o.Start), EndS: summary.Seconds(o.End),
+		Mode: o.Mode, Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
 		IntervalBytes: o.Interval, StepBeforeS: knownSeconds(o.StepBefore),
 		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
 		LeftOutChanges: o.LeftOut,
@@ -55,6 +55,7 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 		slowdown, inProbes := o.Slowdown(), summary.Seconds(o.InProbes)
 		out.Slowdown, out.InProbesS = &slowdown, &inProbes
 		out.OwnLimitS = summary.Seconds(o.OwnLimit())
+		out.OwnExcessS = summary.Seconds(o.OwnExcess())
 		if o.SeesWaits {
 			waited := summary.Seconds(o.Waited)
 			out.WaitedS = &waited

@@ -27,7 +27,8 @@ func inStorm() overhead.Overhead {
 		Limits: overhead.Limits{Limit: 0.03, OwnFloor: 0.02}, Elapsed: 100 * time.Second, Traced: 50 * time.Second,
 		InProbes: 2500 * time.Millisecond, Busiest: 1700 * time.Millisecond,
 		Waited: 200 * time.Millisecond, SeesWaits: true, InShim: 100 * time.Millisecond,
-		Own: 400 * time.Millisecond, Mode: growth.HeapBursts, Interval: 64 << 10,
+		OwnCPU: overhead.OwnCPU{Own: 400 * time.Millisecond},
+		Mode:   growth.HeapBursts, Interval: 64 << 10,
 		Bursts: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond,
 		StepSince: 183900 * time.Microsecond,
 		Changes: []overhead.Change{{
@@ -76,24 +77,32 @@ func testOverheadNoLimit(t *testing.T) {
 // changing is a session with changes of its overhead.
 type changing struct {
 	days
-	changes              []overhead.Change
-	own, start, searched time.Duration
+	changes  []overhead.Change
+	own      overhead.OwnCPU
+	searched time.Duration
 }
 
 func (c *changing) ObjectsCPUTime() time.Duration { return c.searched }
 
 func (c *changing) Overhead() overhead.Overhead {
-	return overhead.Overhead{Changes: c.changes, Own: c.own, Start: c.start}
+	return overhead.Overhead{Changes: c.changes, OwnCPU: c.own}
 }
 
 // The start and the searches are told apart from the rest.
 func testOnce(t *testing.T) {
-	session := &changing{own: 2 * time.Second, start: time.Second, searched: 5 * time.Second}
+	session := &changing{
+		own: overhead.OwnCPU{
+			Start: time.Second, Own: 2 * time.Second, End: 400 * time.Millisecond,
+		},
+		searched: 5 * time.Second,
+	}
 	watch := &objectWatch{atEnd: 3 * time.Second}
 	got := (&meter{session: session, snapshots: &snapshotSeries{}, objects: watch}).overhead()
-	if got.OwnS != 2 || got.StartS != 1 || got.SearchS != 5 || got.SearchAtEndS != 3 {
-		t.Errorf("own %g s, start %g s, search %g s, at the end %g s; want 2, 1, 5, 3",
-			got.OwnS, got.StartS, got.SearchS, got.SearchAtEndS)
+	if got.OwnS != 2 || got.StartS != 1 || got.EndS != 0.4 {
+		t.Errorf("own %g s, start %g s, end %g s; want 2, 1, 0.4", got.OwnS, got.StartS, got.EndS)
+	}
+	if got.SearchS != 5 || got.SearchAtEndS != 3 {
+		t.Errorf("search %g s, at the end %g s; want 5, 3", got.SearchS, got.SearchAtEndS)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -148,6 +149,9 @@ func (r *Recorder) Elapsed() time.Duration { return r.session.Elapsed() }
 
 // Began returns Elapsed when tracing began: 0, unless it continues an earlier trace.
 func (r *Recorder) Began() time.Duration { return r.began }
+
+// OwnUse returns how much of its limit allocscope itself uses.
+func (r *Recorder) OwnUse() duty.Use { return r.session.Overhead().Use() }
 
 // Deadline returns the end of the trace.
 func (r *Recorder) Deadline() *Deadline { return &r.end }

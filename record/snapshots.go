@@ -22,17 +22,9 @@ const (
 	minSnapshots = 16
 )
 
-const (
-	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may
-	// take, and snapshotBurst the time that they may take in advance. They are taken further apart
-	// where they cost more, but at most maxStretch periods.
-	snapshotOwnPart = 0.3
-	snapshotBurst   = 200 * time.Millisecond
-	maxStretch      = 5
-
-	// minSnapshotShare is the least share of a core that accrues for snapshots.
-	minSnapshotShare = 1e-3
-)
+// maxStretch is how many periods snapshots are apart at most, where they cost more than their part
+// of allocscope's own CPU time.
+const maxStretch = 5
 
 // A snapshotSeries is the snapshots of a trace, and when the next one is due. It bounds their
 // number, their memory and their cost.
@@ -67,7 +59,7 @@ func defaultSnapshotPeriod(duration time.Duration) time.Duration {
 func newSnapshotSeries(o *Options) snapshotSeries {
 	s := snapshotSeries{
 		period: o.SnapshotEvery, isFixed: o.SnapshotEvery != 0, planned: o.Warmup,
-		costs: duty.Limiter{Burst: snapshotBurst},
+		costs: duty.Limiter{Burst: duty.Table[duty.Snapshots].Advance},
 	}
 	if s.period == 0 {
 		s.period = defaultSnapshotPeriod(o.Duration)
@@ -125,13 +117,11 @@ func (s *snapshotSeries) next() time.Duration {
 // postpone decides how soon the next snapshot may follow one that has cost so much CPU time, in a
 // trace that began at a time.
 func (s *snapshotSeries) postpone(cost, began time.Duration, o overhead.Overhead) {
-	limit := o.OwnLimit()
-	if limit == 0 || s.isFixed {
+	if o.OwnLimit() == 0 || s.isFixed {
 		return
 	}
 
-	s.costs.Share = max(minSnapshotShare,
-		snapshotOwnPart*float64(limit)/float64(max(1, o.Elapsed)))
+	s.costs.Share = o.Use().Share(duty.Snapshots)
 	now := time.Time{}.Add(o.Elapsed)
 	s.costs.Accrue(now)
 	s.costs.Spend(cost)

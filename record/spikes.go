@@ -12,10 +12,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// spikeOwnPart is the part of the limit of allocscope's own CPU time that snapshots for spikes
-// alone may take.
-const spikeOwnPart = 0.1
-
 // A spikeWatcher follows the RSS of all traced processes, and takes snapshots in their spikes.
 type spikeWatcher struct {
 	processes map[*growth.ProcessHistory]*spike.Watch
@@ -25,7 +21,7 @@ type spikeWatcher struct {
 func newSpikeWatcher() spikeWatcher {
 	return spikeWatcher{
 		processes: make(map[*growth.ProcessHistory]*spike.Watch),
-		costs:     duty.Limiter{Burst: snapshotBurst},
+		costs:     duty.Limiter{Burst: duty.Table[duty.Spikes].Advance},
 	}
 }
 
@@ -87,9 +83,8 @@ func (w *spikeWatcher) isDue(of Session, next, samplePeriod time.Duration) bool 
 	}
 
 	o := of.Overhead()
-	if limit := o.OwnLimit(); limit != 0 {
-		w.costs.Share = max(minSnapshotShare,
-			spikeOwnPart*float64(limit)/float64(max(1, o.Elapsed)))
+	if o.OwnLimit() != 0 {
+		w.costs.Share = o.Use().Share(duty.Spikes)
 		return w.costs.Allowed(time.Time{}.Add(o.Elapsed))
 	}
 	return true

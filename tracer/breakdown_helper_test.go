@@ -12,6 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -282,7 +283,9 @@ func setScanShare(t testing.TB, s *tracer.Session, pid int, share float64) {
 	if share == 1 {
 		cost = 1e-18
 	}
-	*tracer.Budget(s) = residency.Budget{SecondsPerByte: cost}
+	*tracer.Budget(s) = residency.Budget{
+		Limit: duty.NewBudget(0).Account(duty.Scans), SecondsPerByte: cost,
+	}
 }
 
 // scanShareOf takes a snapshot that scans a share of the pages. Its rows must sum to RSS.

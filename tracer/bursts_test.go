@@ -41,8 +41,8 @@ func TestBursts(t *testing.T) {
 }
 
 func checkLiveness(s *tracer.Session) {
-	limiter := &tracer.Tracker(s).Limiter
-	limiter.Spend(limiter.Credit()) // repays the debt of the last check
+	limit := tracer.Tracker(s).Limit
+	limit.Spend(limit.Credit()) // repays the debt of the last check
 	tracer.Probing(s).CheckLiveness()
 }
 

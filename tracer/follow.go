@@ -56,7 +56,13 @@ type Change struct {
 func (s *Session) Follow() []Change {
 	s.following.Lock()
 	defer s.following.Unlock()
-	return s.follower.follow(s.ctx)
+	before := process.OwnCPUTime() // of all threads: several attach
+	changes := s.follower.follow(s.ctx)
+	hasStarted := func(c Change) bool { return len(c.Sources) > 0 }
+	if s.runner != nil && slices.ContainsFunc(changes, hasStarted) {
+		s.runner.AddStart(process.OwnCPUTime() - before)
+	}
+	return changes
 }
 
 // Changes returns the changes that Open has found.

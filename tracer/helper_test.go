@@ -20,18 +20,17 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/source"
-	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
 func TestMain(m *testing.M) {
 	// No budget runs out on a busy machine, or an emulated one.
-	stack.NameBurst, stack.RescanBurst, residency.OthersBurst = time.Hour, time.Hour, time.Hour
+	duty.ExtraAdvance = time.Hour
 	unwind.BuildOnce = true
 	code := m.Run()
 	tracertest.Cleanup()

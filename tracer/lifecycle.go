@@ -128,12 +128,14 @@ func (l *lifecycle) prepare(p *process.Process) (preparedTarget, error) {
 		return none, errors.Join(err, p.Close())
 	}
 
-	t.stacks = stack.NewTable(p, stack.NewNamer(p, l.debugFiles, s.Options.NativeFrames), &l.named)
+	t.stacks = stack.NewTable(p,
+		stack.NewNamer(p, l.debugFiles, s.Options.NativeFrames, s.own), &l.named, s.own)
 	t.sources = source.NewLibraries(source.LibraryOptions{
 		Kernel: s.kernel, Process: p, Shim: s.probing.shim,
 		StepSymbol: s.Options.StepSymbol, Wants: s.Options.wants,
 	})
-	t.unwinder, err = stack.StartUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.sources.Update)
+	t.unwinder, err = stack.StartUnwinder(
+		s.kernel, s.tables, p, maps, t.stacks, t.sources.Update, s.own)
 	if err != nil {
 		err = errors.Join(err, t.leave(s.events), source.Forget(s.kernel, uint32(p.PID)))
 		return none, errors.Join(err, t.stacks.Close(), p.Close())
@@ -194,7 +196,8 @@ func (l *lifecycle) trace(t attachedTarget) error {
 		t.breaks.Add(0, t.space.Break(), stack.LostID)
 	}
 	parentPages := s.scanner.trackerOf(t.parent)
-	t.pages, t.pagesErr = residency.Start(t.process, maps, parentPages)
+	t.pages, t.pagesErr = residency.Start(
+		t.process, maps, parentPages, l.session.own)
 
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited, l.endWhenDone) })

@@ -78,12 +78,13 @@ func (s *targetSet) countSteps() bool {
 	return false
 }
 
-// Overhead returns the cost of tracing so far, by the clock of Elapsed. Without a limit, the costs
-// are not measured.
+// Overhead returns the cost of tracing so far, by the clock of Elapsed, and divides allocscope's
+// own CPU time by it from then on. Without a limit, the costs are not measured.
 func (s *Session) Overhead() overhead.Overhead {
 	if s.runner != nil {
 		o := s.runner.Overhead()
-		o.SeesWaits = s.system.SeesWaits()
+		o.SeesWaits, o.Objects = s.system.SeesWaits(), s.ObjectsCPUTime()
+		s.own.Set(o.Use())
 		o.Changes = slices.Clone(o.Changes)
 		for i := range o.Changes {
 			o.Changes[i].At += s.Opened()

@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -58,7 +59,7 @@ func (s *Session) startProbing(ctx context.Context) error {
 		kernel: s.kernel, targets: &s.targets.targetSet, reading: &s.reading,
 		started:      func() uint64 { return s.started },
 		schedule:     estimate.Schedule{Lag: estimate.Maturity(s.Options.Duration)},
-		tracker:      liveness.NewTracker(),
+		tracker:      liveness.NewTracker(s.own.Account(duty.Liveness)),
 		tensorsAlone: !s.Options.wants("heap") && s.Options.wants("tensor"),
 	}
 	p.underWay.counters = s.kernel.Counters

@@ -77,11 +77,8 @@ func (s *scanner) begin(members []*tree.Member) {
 		}
 	}
 
-	now, targetsPart := time.Now(), 1.0
-	if len(others) > 0 {
-		targetsPart -= residency.OthersShare
-	}
-	s.share = s.budget.ShareFor(resident, now, targetsPart, s.moment.AtEnd)
+	now := time.Now()
+	s.share = s.budget.ShareFor(resident, now, s.moment.AtEnd)
 	s.others.Begin(others, now)
 	s.files, s.resident = make(residency.CountedFiles), 0
 	s.scanTime, s.walkTime, s.cpuTime = 0, 0, 0

@@ -11,7 +11,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tree"
@@ -43,6 +45,7 @@ type Session struct {
 	probing   *probing
 	launched  *launchTracker   // nil: the process was running before
 	runner    *overhead.Runner // nil: the overhead has no limit
+	own       *duty.Budget     // of allocscope itself
 	stepTimes overhead.StepTimes
 
 	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
@@ -86,6 +89,7 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 	s := &Session{
 		Options: options.withDefaults(), askedInterval: options.Interval,
 		clock: clock{earlier: options.Started}, ended: make(chan struct{}),
+		own: duty.NewBudget(max(options.Overhead, options.OwnFloor)),
 	}
 	s.targets.session, s.targets.debugFiles = s, symbol.NewDebugFiles()
 	s.packageFinder = packageFinder{&s.targets.targetSet, &s.reading}
@@ -169,13 +173,16 @@ func (s *Session) openProcess() (err error) {
 // follow begins to follow the process tree, and attaches to those processes of it that matter.
 func (s *Session) follow(ctx context.Context) error {
 	s.follower = &follower{
-		Tree: tree.New(s.Process, s.Options.Children), session: s,
+		Tree: tree.New(s.Process, s.Options.Children, s.own), session: s,
 		failed: make(map[int]attachFailure),
+		census: tree.Census{Limit: s.own.Account(duty.ProcessTables)},
 	}
 	s.scanner = scanner{
 		kernel: s.kernel, events: s.events, probing: s.probing,
 		targets: &s.targets.targetSet, members: s.follower.Members,
 		faults: source.FaultThinner{Kernel: s.kernel},
+		budget: residency.Budget{Limit: s.own.Account(duty.Scans)},
+		others: residency.Others{Limit: s.own.Account(duty.OtherProcesses)},
 	}
 	return s.follower.open(ctx)
 }

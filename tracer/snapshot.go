@@ -47,7 +47,12 @@ type Moment struct {
 }
 
 // SetMoment sets the moment of the snapshots to come.
-func (s *Session) SetMoment(m Moment) { s.scanner.moment = m }
+func (s *Session) SetMoment(m Moment) {
+	s.scanner.moment = m
+	if m.AtEnd && s.runner != nil {
+		s.runner.End()
+	}
+}
 
 func (s *Session) snapshot(
 	born []time.Duration,

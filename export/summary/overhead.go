@@ -25,17 +25,23 @@ type Overhead struct {
 	// InProbesS is the CPU time of the probes in all traced processes, by calibrated costs; absent:
 	// not measured.
 	InProbesS *float64 `json:"in_probes_s,omitempty"`
-	// OwnS is the CPU time of allocscope itself after its start, OwnLimitS its limit, and TracedS
-	// the CPU time of the traced processes without the probes. Absent: not measured.
+	// OwnS is the CPU time of allocscope itself between its start and the end of the trace,
+	// OwnLimitS its limit, and TracedS the CPU time of the traced processes without the probes.
+	// Absent: not measured.
 	OwnS      float64 `json:"own_s,omitempty"`
 	OwnLimitS float64 `json:"own_limit_s,omitempty"`
-	TracedS   float64 `json:"traced_s,omitempty"`
-	// StartS is the CPU time of the start, and SearchS of all censuses, searches for keepers and walks
-	// of malloc's heaps. SearchAtEndS is the part of it that was spent when the trace had ended. They
-	// are no part of OwnS. Absent: not measured, or there was none.
+	// OwnExcessS is the part of OwnS beyond OwnLimitS and the time that tasks may take in advance.
+	// Absent: none, or not measured.
+	OwnExcessS float64 `json:"own_excess_s,omitempty"`
+	TracedS    float64 `json:"traced_s,omitempty"`
+	// StartS is the CPU time of the start, EndS of the end of the trace up to this file, and
+	// SearchS of all censuses, searches for keepers and walks of malloc's heaps. SearchAtEndS is
+	// the part of it that was spent when the trace had ended. They are no part of OwnS. Absent: not
+	// measured, or there was none.
 	StartS       float64 `json:"start_s,omitempty"`
 	SearchS      float64 `json:"search_s,omitempty"`
 	SearchAtEndS float64 `json:"search_at_end_s,omitempty"`
+	EndS         float64 `json:"end_s,omitempty"`
 	// LeftOutSnapshots would have cost too much of allocscope's own CPU time.
 	LeftOutSnapshots int `json:"left_out_snapshots,omitempty"`
 	// Mode of source heap at the end.

@@ -280,7 +280,7 @@ func budgetNote(s *summary.Summary) []string {
 			return []string{text + "samples are few: one in " + units.Bytes(float64(o.IntervalBytes))}
 		}
 		return []string{text + "the result holds"}
-	case isCoarse && isOwnAbove(s):
+	case isCoarse && isOwnAbove(o):
 		return []string{"samples are few, to spare the job: one in " +
 			units.Bytes(float64(o.IntervalBytes))}
 	}

@@ -25,8 +25,8 @@ func OverheadLines(s *summary.Summary) []string {
 }
 
 // OverheadParts are the slow-down of the job by the probes, and facts beside it: "0.9%" and "(limit
-// 3%); allocscope itself uses 0.014 of a core", with the bursts. They are empty where the overhead
-// was not measured.
+// 3%); allocscope itself: 0.014 of a core while tracing", with the bursts. They are empty where the
+// overhead was not measured.
 func OverheadParts(s *summary.Summary) (slowdown, note string) {
 	o := s.Overhead
 	if o == nil || o.Slowdown == nil {
@@ -62,20 +62,12 @@ func partOfSlowdown(s *summary.Summary, part *float64, what string) string {
 	return "; " + units.Percent(min(*part/seconds, *s.Overhead.Slowdown)) + " " + what
 }
 
-// maxExcess is the factor by which allocscope's own CPU time may exceed its limit without a word.
+// maxExcess is the factor by which a limit may be exceeded without a word.
 const maxExcess = 1.1
 
-// startS is the CPU time that `allocscope run` may take once, for programs that start and load their
-// libraries while they are traced: trace has done that when it begins.
-const startS = 1
-
 // isOwnAbove reports whether allocscope itself has taken more than its limit.
-func isOwnAbove(s *summary.Summary) bool {
-	o, once := s.Overhead, 0.0
-	if s.Launched {
-		once = startS
-	}
-	return o.OwnLimitS > 0 && o.OwnS-once > maxExcess*o.OwnLimitS
+func isOwnAbove(o *summary.Overhead) bool {
+	return o.OwnExcessS > (maxExcess-1)*o.OwnLimitS
 }
 
 // ownCPU is the CPU time of allocscope itself.
@@ -85,31 +77,37 @@ func ownCPU(s *summary.Summary) string {
 		return ""
 	}
 
-	text := fmt.Sprintf("; allocscope itself uses %.3f of a core", o.OwnS/seconds)
-	if isOwnAbove(s) {
+	text := "; allocscope itself: " + once(o) +
+		fmt.Sprintf("%.3f of a core while tracing", o.OwnS/seconds)
+	if isOwnAbove(o) {
 		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/seconds)
 	}
-	text += once(o)
 	if n := o.LeftOutSnapshots; n > 0 {
 		text += ", with " + units.Plural(n, "snapshot", "snapshots") + " left out to save CPU time"
 	}
 	return text
 }
 
-// once is the CPU time that allocscope takes however long the trace is.
+// once is the CPU time that allocscope takes however long the trace is: "start 1.2 s, search 2.1 s,
+// end 0.4 s of CPU once; ".
 func once(o *summary.Overhead) string {
-	search := max(o.SearchS, o.SearchAtEndS)
-	switch {
-	case o.StartS > 0 && search > 0:
-		return fmt.Sprintf(", and once %.1f s of CPU time to start and %.1f s to read its memory",
-			o.StartS, search)
-	case o.StartS > 0:
-		return fmt.Sprintf(", and once %.1f s of CPU time to start", o.StartS)
-	case search > 0:
-		return fmt.Sprintf(", and once %.1f s of CPU time to read its memory", search)
+	var parts []string
+	for _, part := range []struct {
+		name    string
+		seconds float64
+	}{{"start", o.StartS}, {"search", max(o.SearchS, o.SearchAtEndS)}, {"end", o.EndS}} {
+		if part.seconds >= minOnceS {
+			parts = append(parts, fmt.Sprintf("%s %.1f s", part.name, part.seconds))
+		}
 	}
-	return ""
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, ", ") + " of CPU once; "
 }
+
+// minOnceS is the least CPU time of the start, the search or the end that is said.
+const minOnceS = 0.05
 
 // OverheadShort is the overhead in a few words: "slows the job by 1.9%, heap sampled in bursts". It
 // is empty where the overhead was not measured and the heap is probed all the time.

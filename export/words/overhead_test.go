@@ -23,7 +23,7 @@ func inBursts() summary.Overhead {
 
 func TestOverheadLines(t *testing.T) {
 	const (
-		share = "slows the job by 1.9% (limit 3%); allocscope itself uses 0.014 of a core"
+		share = "slows the job by 1.9% (limit 3%); allocscope itself: 0.014 of a core while tracing"
 		step  = "step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9%"
 		full  = "step 182.1 ms before, 183.9 ms with heap probes: +1.0%"
 	)
@@ -40,11 +40,13 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"full": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.Limit, o.OwnLimitS = growth.HeapFull, 0, 0.0025, 3
+				o.Mode, o.Bursts, o.Limit = growth.HeapFull, 0, 0.0025
+				o.OwnLimitS, o.OwnExcessS = 3, 1
 			},
 			[]string{
-				"slows the job by 1.9% (limit 0.25%); allocscope itself uses 0.014 of a core " +
-					"(above its limit of 0.010); heap probed all the time",
+				"slows the job by 1.9% (limit 0.25%); allocscope itself: " +
+					"0.014 of a core while tracing (above its limit of 0.010); " +
+					"heap probed all the time",
 				full,
 			},
 		},
@@ -57,24 +59,25 @@ func TestOverheadLines(t *testing.T) {
 		"start and searches": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.StepSinceS = growth.HeapFull, 0, nil
-				o.OwnS, o.StartS, o.SearchS, o.SearchAtEndS = 3.3, 1.23, 2.1, 0.8
+				o.OwnS, o.StartS, o.SearchS, o.SearchAtEndS, o.EndS = 3.3, 1.23, 2.1, 0.8, 0.4
 			},
-			[]string{"slows the job by 1.9% (limit 3%); allocscope itself uses 0.011 of a core, " +
-				"and once 1.2 s of CPU time to start and 2.1 s to read its memory; " +
+			[]string{"slows the job by 1.9% (limit 3%); allocscope itself: " +
+				"start 1.2 s, search 2.1 s, end 0.4 s of CPU once; 0.011 of a core while tracing; " +
 				"heap probed all the time"},
 		},
 		"start alone": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.StepSinceS, o.StartS = growth.HeapFull, 0, nil, 1.23
 			},
-			[]string{share + ", and once 1.2 s of CPU time to start; heap probed all the time"},
+			[]string{"slows the job by 1.9% (limit 3%); allocscope itself: " +
+				"start 1.2 s of CPU once; 0.014 of a core while tracing; heap probed all the time"},
 		},
 		"a wait": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(1.5)
 			},
 			[]string{"slows the job by 1.9% (limit 3%; 0.5% waits while its memory is read); " +
-				"allocscope itself uses 0.014 of a core; heap probed all the time"},
+				"allocscope itself: 0.014 of a core while tracing; heap probed all the time"},
 		},
 		"the shim": {
 			func(o *summary.Overhead) {
@@ -93,7 +96,9 @@ func TestOverheadLines(t *testing.T) {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.StepSinceS, o.SearchS = growth.HeapFull, 0, nil, 2.1
 			},
-			[]string{share + ", and once 2.1 s of CPU time to read its memory; heap probed all the time"},
+			[]string{"slows the job by 1.9% (limit 3%); allocscope itself: " +
+				"search 2.1 s of CPU once; 0.014 of a core while tracing; " +
+				"heap probed all the time"},
 		},
 		"full again": {
 			func(o *summary.Overhead) {
@@ -220,21 +225,18 @@ func TestScanned(t *testing.T) {
 	}
 }
 
-// The CPU time of allocscope itself is no note where the result does not suffer: the folder has it. The
-// time that a run takes once for a program that starts is no excess, either.
+// The CPU time of allocscope itself is no note where the result does not suffer: the folder has it.
 func TestBudgetNote(t *testing.T) {
 	for name, c := range map[string]struct {
-		own      float64
-		launched bool
-		notes    int
+		excess float64
+		notes  int
 	}{
-		"trace within": {0.1, false, 0}, "trace above": {0.9, false, 1},
-		"start of a run": {0.9, true, 0}, "run above": {1.9, true, 1},
+		"within": {0, 0}, "a little above": {0.009, 0}, "above": {0.011, 1},
 	} {
 		s := &summary.Summary{
-			Verdict: summary.Verdict{Class: verdict.ClassGrowing}, DurationS: 5, Launched: c.launched,
+			Verdict: summary.Verdict{Class: verdict.ClassGrowing}, DurationS: 5,
 			Overhead: &summary.Overhead{
-				Limit: 0.03, OwnS: c.own, OwnLimitS: 0.1, IntervalBytes: 1 << 30,
+				Limit: 0.03, OwnS: 9, OwnLimitS: 0.1, OwnExcessS: c.excess, IntervalBytes: 1 << 30,
 			},
 		}
 		if notes := budgetNote(s); len(notes) != c.notes {

@@ -43,13 +43,12 @@ var layers = [][]string{
 	{"export/metrics"},
 	{"export/ranks"},
 
-	{"tracer/mem", "tracer/reexec"},
+	{"tracer/mem", "tracer/overhead/duty", "tracer/reexec"},
 	{"tracer/hostile"},
 	{
 		"tracer/cpython", "tracer/distribution", "tracer/gpu/nvml", "tracer/numpy",
 		"tracer/overhead/calibrate/child",
-		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
-		"tracer/uprobe",
+		"tracer/overhead/controller", "tracer/symbol", "tracer/tracertest", "tracer/uprobe",
 	},
 	{"tracer/cache", "tracer/process"},
 	{"tracer/torch"},

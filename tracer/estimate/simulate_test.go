@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 // A leakSimulation is a program that leaks 1 MiB a second among calls that are slowed in bursts.
@@ -70,7 +71,7 @@ func (l leakSimulation) run(seed uint64) (ratio float64, covered bool) {
 		now = from + length
 	}
 
-	tracker := liveness.NewTracker()
+	tracker := liveness.NewTracker(duty.Account{})
 	var totals StackTotals
 	var estimator *Estimator
 	for at := 0.0; at <= simulatedSeconds; at += simulatedSeconds / 20 {

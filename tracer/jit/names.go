@@ -30,9 +30,6 @@ const (
 const (
 	// checkPause is the least time between two looks at the files.
 	checkPause = time.Second
-	// readCPUShare is the share of a core for reading them, and readBurst the CPU time beyond it.
-	readCPUShare = 0.005
-	readBurst    = 500 * time.Millisecond
 )
 
 // A Function is generated code at an address.
@@ -59,9 +56,9 @@ type Names struct {
 	text      int // bytes of names
 	read      int64
 
-	checks  int
-	next    time.Time
-	limiter duty.Limiter
+	checks int
+	next   time.Time
+	limit  duty.Account // of reading them
 }
 
 // A function is one entry of a file.
@@ -80,14 +77,14 @@ type source struct {
 	line int
 }
 
-// New returns the names of a process, without any yet.
-func New(p *process.Process) *Names {
+// New returns the names of a process, without any yet. limit is of the CPU time of reading them.
+func New(p *process.Process, limit duty.Account) *Names {
 	perfMap, _ := process.FindPerfMap(p)
 	return &Names{
 		process: p,
 		perfMap: perfMap,
 		dumps:   make(map[process.FileID]*dump),
-		limiter: duty.Limiter{Share: readCPUShare, Burst: readBurst},
+		limit:   limit,
 	}
 }
 
@@ -108,12 +105,12 @@ func (n *Names) CheckSince(check int, m process.Mapping, maps []process.Mapping)
 
 // look reads the files, if there may be some and CPU time is left.
 func (n *Names) look(maps []process.Mapping, now time.Time) bool {
-	if !slices.ContainsFunc(maps, isGenerated) || !n.limiter.Allowed(now) {
+	if !slices.ContainsFunc(maps, isGenerated) || !n.limit.Allowed(now) {
 		return false
 	}
 
 	n.next = now.Add(checkPause)
-	n.limiter.Spend(process.MeasureCPUTime(func() {
+	n.limit.Spend(process.MeasureCPUTime(func() {
 		n.checks++
 		n.checkPerfMap()
 		for _, m := range maps {

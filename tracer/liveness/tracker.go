@@ -16,13 +16,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-const (
-	// checkCPUShare is the share of a core that the checks of the tracked objects may take.
-	checkCPUShare = 0.005
-	// minCheckCost is the least time that a check spends: it accrues in ten seconds, the least time
-	// between two checks.
-	minCheckCost = time.Duration(checkCPUShare * 10e9)
-)
+// checkSpacing is the least time between two checks: a check costs no less than accrues in it.
+const checkSpacing = 10 * time.Second
 
 // Tracker follows the objects of the live map that outlived the probe period of their birth. No
 // probe sees them being freed until the next period, so their memory is checked instead. The
@@ -33,19 +28,19 @@ type Tracker struct {
 	Objects     map[bpf.Address]TrackedObject
 	HazardRates map[stack.Key]*growth.HazardRate
 	Allocators  map[uint32]ProcessAllocator // by PID
-	Limiter     duty.Limiter                // of the checks
+	Limit       duty.Account                // of the checks
 
 	// SeesMappings: source mapping is attached.
 	SeesMappings bool
 }
 
-// NewTracker returns a tracker without objects.
-func NewTracker() Tracker {
+// NewTracker returns a tracker without objects. limit is of the CPU time of the checks.
+func NewTracker(limit duty.Account) Tracker {
 	return Tracker{
 		Objects:     make(map[bpf.Address]TrackedObject),
 		HazardRates: make(map[stack.Key]*growth.HazardRate),
 		Allocators:  make(map[uint32]ProcessAllocator),
-		Limiter:     duty.Limiter{Share: checkCPUShare},
+		Limit:       limit,
 	}
 }
 
@@ -66,14 +61,16 @@ func (o *TrackedObject) ageAt(moment uint64) time.Duration {
 // Due returns the objects to check, by PID. It returns nil if no check is due yet, or if probes
 // are open: they see each free themselves.
 func (t *Tracker) Due(now time.Time, isOpen bool) map[uint32][]heap.Object {
-	if isOpen || len(t.Objects) == 0 || !t.Limiter.Allowed(now) {
+	if isOpen || len(t.Objects) == 0 || !t.Limit.Allowed(now) {
 		return nil
 	}
 	return t.NewSince(0)
 }
 
 // SpendOnCheck records the CPU time of the check of the objects that Due has returned.
-func (t *Tracker) SpendOnCheck(cost time.Duration) { t.Limiter.Spend(max(cost, minCheckCost)) }
+func (t *Tracker) SpendOnCheck(cost time.Duration) {
+	t.Limit.Spend(max(cost, time.Duration(t.Limit.Share()*float64(checkSpacing))))
+}
 
 // NewSince returns the objects that were born at a moment or later, by PID.
 func (t *Tracker) NewSince(from uint64) map[uint32][]heap.Object {

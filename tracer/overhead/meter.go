@@ -25,13 +25,11 @@ type Meter struct {
 	busy    func() bool          // unwind tables are being made
 	live    func() float64       // how full the live map is
 	steps   func() []controller.Step
-	ownCPU  func() time.Duration // CPU time of allocscope's own processes, but to read its memory
+	own     ownMeter
 
 	counted controller.Reading // by the counters before the meter was made
-	sum     controller.Reading // of the counts read by process, of Own, Busiest, Waited and InShim
+	sum     controller.Reading // of the counts read by process, of Busiest, Waited and InShim
 	Targets map[any]Usage      // at the last reading
-	own     time.Duration      // CPU time at the last reading
-	started bool               // allocscope has started up
 }
 
 // NewMeter returns a meter that counts from now on. Count needs reading to be held.
@@ -42,7 +40,7 @@ func NewMeter(
 ) *Meter {
 	m := &Meter{
 		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, live: live, steps: steps,
-		ownCPU: own, Targets: make(map[any]Usage), own: own(),
+		own: ownMeter{read: own}, Targets: make(map[any]Usage),
 	}
 	m.counted, _ = readCounters(k) // without it the calibration counts too, which is little
 	return m
@@ -85,7 +83,7 @@ func (m *Meter) Count() (controller.Reading, error) {
 
 	now.At = m.elapsed()
 	m.readTargets()
-	m.readOwn()
+	own := m.own.take(m.elapsed() >= startPeriod && !m.busy())
 	busiest, err := m.kernel.TakeBusiest()
 	if err != nil {
 		return now, err
@@ -94,7 +92,7 @@ func (m *Meter) Count() (controller.Reading, error) {
 	m.sum.Waited += busiest.Waited
 	m.sum.InShim += busiest.InShim
 	now.Traced, now.Faults = m.sum.Traced, m.sum.Faults
-	now.Own, now.Start = m.sum.Own, m.sum.Start
+	now.Own = own.Own
 	now.Steps, now.Busiest, now.Waited = m.sum.Steps, m.sum.Busiest, m.sum.Waited
 	now.InShim = m.sum.InShim
 	now.LiveShare = m.live()
@@ -117,19 +115,6 @@ func (m *Meter) readTargets() {
 
 // startPeriod is the least time that a start takes: libraries are read, and the first stacks named.
 const startPeriod = 5 * time.Second
-
-// readOwn adds the CPU time of allocscope since the last reading. It counts for the start until the
-// unwind tables have been made.
-func (m *Meter) readOwn() {
-	now := m.ownCPU()
-	m.started = m.started || m.elapsed() >= startPeriod && !m.busy()
-	if m.started {
-		m.sum.Own += now - m.own
-	} else {
-		m.sum.Start = now
-	}
-	m.own = now
-}
 
 // readCounters reads the kernel side's counters of events that have a cost.
 func readCounters(k *kernel.Kernel) (controller.Reading, error) {

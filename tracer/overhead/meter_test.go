@@ -60,9 +60,23 @@ func TestMeter(t *testing.T) {
 	} {
 		elapsed, isBusy, own = step.at, step.busy, step.own
 		got := tracertest.Must(m.Read())(t)
-		if got.Start != step.start || got.Own != step.afterStart {
+		start := overhead.OwnOf(m).Start
+		if start != step.start || got.Own != step.afterStart {
 			t.Errorf("%s: %v for the start, %v after it; want %v and %v",
-				step.name, got.Start, got.Own, step.start, step.afterStart)
+				step.name, start, got.Own, step.start, step.afterStart)
 		}
+	}
+
+	overhead.AddStart(m, 2) // of the 7 that were counted
+	if all := overhead.OwnOf(m); all != (overhead.OwnCPU{Start: 10, Own: 5}) {
+		t.Errorf("after the start of a target: %+v", all)
+	}
+
+	overhead.End(m)
+	own = 40
+	got := tracertest.Must(m.Read())(t)
+	want := overhead.OwnCPU{Start: 10, Own: 5, End: 25}
+	if all := overhead.OwnOf(m); got.Own != 5 || all != want {
+		t.Errorf("at the end: %v while it traces, in all %+v", got.Own, all)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 // Limits of the overhead.
@@ -24,9 +25,11 @@ type Overhead struct {
 	Elapsed time.Duration
 	// Traced is the CPU time of the traced processes since counting began, without the probes.
 	// InProbes is the CPU time of the probes, by their calibrated costs, and Busiest the part of it
-	// in the thread in which they took most. Own is the CPU time of allocscope since it has started
-	// up, and Start the time until then. Neither has the reading of objects.
-	Traced, InProbes, Busiest, Own, Start time.Duration
+	// in the thread in which they took most.
+	Traced, InProbes, Busiest time.Duration
+	OwnCPU
+	// Objects is the CPU time of reading objects and of walks of malloc's heaps.
+	Objects time.Duration
 	// Waited is the time that the thread which waited most for allocscope has waited. SeesWaits is
 	// set where it was counted.
 	Waited    time.Duration
@@ -63,6 +66,27 @@ func (o Overhead) slowed() time.Duration { return o.Busiest + o.Waited + o.InShi
 // OwnLimit returns the CPU time that allocscope itself may have taken so far; 0: there is no limit.
 func (o Overhead) OwnLimit() time.Duration {
 	return time.Duration(max(o.Limit*float64(o.Traced), o.OwnFloor*float64(o.Elapsed)))
+}
+
+// recurring is the CPU time of allocscope itself that the limit is for: while it traces, but for
+// the time in advance of its tasks.
+func (o Overhead) recurring() time.Duration { return max(0, o.Own-duty.Advance()) }
+
+// OwnExcess returns the CPU time that allocscope itself has taken beyond its limit while it traced;
+// 0: there is none.
+func (o Overhead) OwnExcess() time.Duration {
+	if limit := o.OwnLimit(); limit > 0 {
+		return max(0, o.recurring()-limit)
+	}
+	return 0
+}
+
+// Use returns how much of its limit allocscope itself uses, in cores. The tasks also pay for the
+// start beyond StartTime, and for reading objects beyond its time in advance.
+func (o Overhead) Use() duty.Use {
+	elapsed := float64(max(1, o.Elapsed))
+	used := o.recurring() + max(0, o.Start-duty.StartTime) + max(0, o.Objects-duty.MemoryAdvance())
+	return duty.Use{Limit: float64(o.OwnLimit()) / elapsed, Used: float64(used) / elapsed}
 }
 
 // Change is a change of the mode or of a sampling interval.

@@ -1,10 +1,12 @@
 package overhead
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 func TestOverhead(t *testing.T) {
@@ -34,6 +36,42 @@ func TestOverhead(t *testing.T) {
 		if c.o.Slowdown() != c.slowdown || c.o.OwnLimit() != c.limit {
 			t.Errorf("%s: %v and %v, want %v and %v",
 				name, c.o.Slowdown(), c.o.OwnLimit(), c.slowdown, c.limit)
+		}
+	}
+}
+
+// allocscope may take the limit and the time in advance of its tasks. They pay for a start of more
+// than 3 s.
+func TestOwnExcess(t *testing.T) {
+	const length = 100 * time.Second
+	free := 2*time.Second + duty.Advance()
+	objects := duty.MemoryAdvance()
+	for name, c := range map[string]struct {
+		o      Overhead
+		excess time.Duration
+		used   float64 // cores
+	}{
+		"nothing": {},
+		"in advance": {
+			Overhead{OwnCPU: OwnCPU{3 * time.Second, duty.Advance(), time.Minute}}, 0, 0,
+		},
+		"limit":        {Overhead{OwnCPU: OwnCPU{0, free, 0}}, 0, 0.02},
+		"above":        {Overhead{OwnCPU: OwnCPU{0, free + time.Second, 0}}, time.Second, 0.03},
+		"a long start": {Overhead{OwnCPU: OwnCPU{4 * time.Second, free, 0}}, 0, 0.03},
+		"objects": {
+			Overhead{OwnCPU: OwnCPU{0, free, 0}, Objects: objects + time.Second}, 0, 0.03,
+		},
+	} {
+		c.o.Limits, c.o.Elapsed = Limits{0.03, 0.02}, length
+		use := c.o.Use()
+		isUse := math.Abs(use.Used-c.used) < 1e-9 && math.Abs(use.Limit-0.02) < 1e-9
+		if c.o.OwnExcess() != c.excess || !isUse {
+			t.Errorf("%s: %v too much, use %+v; want %v and %g",
+				name, c.o.OwnExcess(), use, c.excess, c.used)
+		}
+		c.o.Limits = Limits{}
+		if c.o.OwnExcess() != 0 {
+			t.Errorf("%s: %v too much without a limit", name, c.o.OwnExcess())
 		}
 	}
 }

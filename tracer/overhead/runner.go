@@ -200,8 +200,7 @@ func (r *Runner) Overhead() Overhead {
 		Busiest:     totals.Busiest,
 		Waited:      r.last.Waited,
 		InShim:      r.last.InShim,
-		Own:         r.last.Own,
-		Start:       r.last.Start,
+		OwnCPU:      r.meter.own.take(false),
 		Mode:        mode,
 		Interval:    interval,
 		Bursts:      totals.Bursts,
@@ -213,6 +212,12 @@ func (r *Runner) Overhead() Overhead {
 		LeftOut:     r.leftOut,
 	}
 }
+
+// AddStart says that allocscope has spent so much CPU time on the start of another target.
+func (r *Runner) AddStart(cost time.Duration) { r.meter.own.addStart(cost) }
+
+// End says that the trace has ended: allocscope's CPU time from now on is of its end.
+func (r *Runner) End() { r.meter.own.end() }
 
 // Cost returns the cost since it was called last. It is not safe for concurrent use.
 func (r *Runner) Cost() growth.OverheadSample {

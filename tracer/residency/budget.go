@@ -7,12 +7,9 @@ import (
 )
 
 const (
-	// scanCPUShare is the CPU time of all page scans, as a share of one core.
-	scanCPUShare = 0.01
-
-	// minAccrued is the CPU time that a snapshot can spend however soon it follows the last one: it
-	// accrues in a second.
-	minAccrued = time.Duration(scanCPUShare * 1e9)
+	// minSpacing is the time between snapshots in which the CPU time accrues that one can spend,
+	// however soon it follows the last one.
+	minSpacing = time.Second
 
 	// alwaysFullScanSeconds is the CPU time up to which processes are scanned as a whole, however
 	// short the interval between snapshots.
@@ -30,29 +27,29 @@ const (
 )
 
 // A Budget bounds the CPU time of the page scans of traced processes. It sizes each scan by the
-// expected cost. The zero value is ready to use.
+// expected cost.
 type Budget struct {
+	// Limit is of all scans. Its zero value has none: processes are scanned as a whole.
+	Limit duty.Account
+
 	// SecondsPerByte is the CPU time for one resident byte; 0: not measured yet.
 	SecondsPerByte float64
 
 	// fixedSeconds is the CPU time of a snapshot besides its page scans: reading the maps and the
 	// contents of memory, and computing the rows.
 	fixedSeconds float64
-
-	limiter duty.Limiter
 }
 
 // ShareFor returns the share of the pages that may be scanned now of processes with so many
-// resident bytes, at least minScanShare. part is the part of the budget that is for them.
-func (b *Budget) ShareFor(resident int64, now time.Time, part float64, atEnd bool) float64 {
-	b.limiter.Share = scanCPUShare
-	accrued := max(minAccrued, b.limiter.Accrue(now))
+// resident bytes, at least minScanShare.
+func (b *Budget) ShareFor(resident int64, now time.Time, atEnd bool) float64 {
+	accrued := max(b.Limit.Accrue(now).Seconds(), b.Limit.Share()*minSpacing.Seconds())
 
 	if b.SecondsPerByte == 0 {
 		b.SecondsPerByte = initialSecondsPerByte
 	}
 	expected := b.SecondsPerByte * float64(max(resident, 1)) // of a scan of all pages
-	allowed := part*accrued.Seconds() - b.fixedSeconds
+	allowed := accrued - b.fixedSeconds
 	if expected <= max(alwaysFullScanSeconds, allowed) || atEnd && expected <= endScanSeconds {
 		return 1
 	}

@@ -4,7 +4,12 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
+
+// newBudget returns a budget of page scans that may take a hundredth of a core.
+func newBudget() Budget { return Budget{Limit: duty.NewBudget(0).Account(duty.Scans)} }
 
 func TestBudget(t *testing.T) {
 	start := time.Now()
@@ -14,10 +19,10 @@ func TestBudget(t *testing.T) {
 		for _, perGiB := range []time.Duration{
 			time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond,
 		} {
-			var b Budget
+			b := newBudget()
 			var spent time.Duration // in the second half
 			for i := range snapshots {
-				share := b.ShareFor(resident, start.Add(time.Duration(i)*interval), 1, false)
+				share := b.ShareFor(resident, start.Add(time.Duration(i)*interval), false)
 				cost := time.Duration(50 * share * float64(perGiB))
 				b.Learn(share*resident, cost, 0)
 				if i >= snapshots/2 {
@@ -35,9 +40,9 @@ func TestBudget(t *testing.T) {
 	})
 
 	t.Run("small process is scanned as a whole", func(t *testing.T) {
-		var b Budget
+		b := newBudget()
 		for i := range 100 {
-			share := b.ShareFor(1<<30, start.Add(time.Duration(i)*time.Second), 1, false)
+			share := b.ShareFor(1<<30, start.Add(time.Duration(i)*time.Second), false)
 			if share != 1 {
 				t.Fatalf("share of 1 GiB is %v, want 1", share)
 			}
@@ -47,9 +52,9 @@ func TestBudget(t *testing.T) {
 
 	t.Run("at the end a larger process is scanned as a whole", func(t *testing.T) {
 		for gib, want := range map[int64]bool{40: true, 400: false} {
-			var b Budget
-			usual := b.ShareFor(gib<<30, start, 1, false)
-			atEnd := b.ShareFor(gib<<30, start, 1, true)
+			b := newBudget()
+			usual := b.ShareFor(gib<<30, start, false)
+			atEnd := b.ShareFor(gib<<30, start, true)
 			if usual == 1 || (atEnd == 1) != want {
 				t.Errorf("%d GiB: share %v, at the end %v", gib, usual, atEnd)
 			}
@@ -57,10 +62,10 @@ func TestBudget(t *testing.T) {
 	})
 
 	t.Run("scan of few bytes teaches nothing", func(t *testing.T) {
-		var b Budget
-		before := b.ShareFor(40<<30, start, 1, false)
+		b := newBudget()
+		before := b.ShareFor(40<<30, start, false)
 		b.Learn(1<<20, time.Second, 0)
-		if after := b.ShareFor(40<<30, start, 1, false); math.Abs(after-before) > 1e-9 {
+		if after := b.ShareFor(40<<30, start, false); math.Abs(after-before) > 1e-9 {
 			t.Errorf("share %v after a scan of 1 MiB that took 1 s, %v before", after, before)
 		}
 	})

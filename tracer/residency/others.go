@@ -13,10 +13,6 @@ import (
 )
 
 const (
-	// OthersShare is the part of scanCPUShare that is for members that are not traced, if there are
-	// any.
-	OthersShare = 0.5
-
 	// maxScanTime bounds the expected CPU time of one scan. It reads a share of the pages.
 	maxScanTime = 200 * time.Millisecond
 
@@ -26,15 +22,12 @@ const (
 	firstScanTimePerGiB = 20 * time.Millisecond
 )
 
-// OthersBurst is the CPU time that can be saved up, and the first credit. It lets each snapshot scan
-// all of a few small members. Tests make it longer.
-var OthersBurst = 300 * time.Millisecond
-
 // Others are the members of the tree that are not traced. They are scanned in turns, as often as
-// the budget allows. A snapshot has the latest reading of each. The zero value is ready to use.
+// the budget allows, each time where they are few and small. A snapshot has the latest reading of
+// each.
 type Others struct {
 	Members map[int]*otherMember // by PID
-	limiter duty.Limiter
+	Limit   duty.Account         // of the scans; its zero value has none
 }
 
 // An otherMember is a member that is not traced, and its latest reading.
@@ -63,9 +56,8 @@ type otherMember struct {
 func (o *Others) Begin(members []*tree.Member, now time.Time) {
 	if o.Members == nil {
 		o.Members = make(map[int]*otherMember)
-		o.limiter = duty.Limiter{Share: OthersShare * scanCPUShare, Burst: OthersBurst}
 	}
-	o.limiter.Accrue(now)
+	o.Limit.Accrue(now)
 
 	for pid, m := range o.Members {
 		isMember := func(other *tree.Member) bool { return other.Process == m.process }
@@ -88,7 +80,7 @@ func (o *Others) Begin(members []*tree.Member, now time.Time) {
 		return a.scanned.Compare(b.scanned)
 	})
 
-	left := o.limiter.Credit()
+	left := o.Limit.Credit()
 	for _, m := range queue {
 		m.due = left > 0
 		left -= m.cost
@@ -99,7 +91,7 @@ func (o *Others) Begin(members []*tree.Member, now time.Time) {
 // scans before it have cost more than expected. Then its own expected cost doubles, so that Begin
 // selects fewer members before it the next time.
 func (o *Others) isDue(m *otherMember) bool {
-	if m.due && o.limiter.Credit() <= 0 {
+	if m.due && o.Limit.Credit() <= 0 {
 		m.cost *= 2
 		return false
 	}
@@ -109,7 +101,7 @@ func (o *Others) isDue(m *otherMember) bool {
 // spend records the CPU time of a scan.
 func (o *Others) spend(m *otherMember, cost time.Duration, now time.Time) {
 	m.cost, m.scanned = max(cost, time.Microsecond), now // clocks may be coarse
-	o.limiter.Spend(m.cost)
+	o.Limit.Spend(m.cost)
 }
 
 func newOther(p *process.Process) *otherMember {
@@ -179,7 +171,7 @@ func (m *otherMember) read(
 
 	if m.Tracker == nil {
 		maxShare := min(1, float64(maxScanTime)/float64(firstScanCost(member.Process)))
-		if m.Tracker, err = NewTracker(member.Process, maxShare); err != nil {
+		if m.Tracker, err = NewTracker(member.Process, maxShare, nil); err != nil {
 			return
 		}
 	}

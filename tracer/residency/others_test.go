@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
@@ -37,12 +38,15 @@ func countScans(
 	return scans
 }
 
+// newOthers returns members whose scans may take half a hundredth of a core.
+func newOthers() Others { return Others{Limit: duty.NewBudget(0).Account(duty.OtherProcesses)} }
+
 func TestOthers(t *testing.T) {
 	t.Run("many members are scanned in turns within the budget", func(t *testing.T) {
 		const count, snapshots, interval = 50, 600, 5 * time.Second
 		costs := []time.Duration{5 * time.Millisecond, 60 * time.Millisecond, time.Second}
 		for _, cost := range costs {
-			var o Others
+			o := newOthers()
 			members := missingMembers(count)
 			scans := countScans(&o, members, cost, interval, snapshots)
 
@@ -53,8 +57,9 @@ func TestOthers(t *testing.T) {
 			}
 
 			spent := time.Duration(total) * cost
-			limit := time.Duration(OthersShare * scanCPUShare * float64(interval*snapshots))
-			if spent > limit+OthersBurst+cost || spent < limit-cost {
+			limit := time.Duration(o.Limit.Share() * float64(interval*snapshots))
+			advance := duty.Table[duty.OtherProcesses].Advance
+			if spent > limit+advance+cost || spent < limit-cost {
 				t.Errorf("at %s a scan: %s spent, want %s", cost, spent, limit)
 			}
 			if most-least > 1 {
@@ -65,7 +70,7 @@ func TestOthers(t *testing.T) {
 
 	t.Run("few members are scanned for each snapshot", func(t *testing.T) {
 		const snapshots = 100
-		var o Others
+		o := newOthers()
 		scans := countScans(&o, missingMembers(4), 5*time.Millisecond, 5*time.Second, snapshots)
 		for pid, n := range scans {
 			if n != snapshots {
@@ -75,7 +80,7 @@ func TestOthers(t *testing.T) {
 	})
 
 	t.Run("ended members are forgotten", func(t *testing.T) {
-		var o Others
+		o := newOthers()
 		members := missingMembers(4)
 		o.Begin(members, time.Now())
 		o.Begin(members[2:], time.Now())
@@ -85,7 +90,7 @@ func TestOthers(t *testing.T) {
 	})
 
 	t.Run("rows of a reading sum to RSS", func(t *testing.T) {
-		var o Others
+		o := newOthers()
 		p := ownTracker(t).process
 		members := append(missingMembers(1), &tree.Member{
 			Process: p, Info: growth.Process{PID: p.PID},

@@ -26,7 +26,7 @@ func ownTracker(t *testing.T) *Tracker {
 	p := tracertest.Must(process.Open(os.Getpid()))(t)
 	t.Cleanup(func() { p.Close() })
 
-	tracker := tracertest.Must(NewTracker(p, 1))(t)
+	tracker := tracertest.Must(NewTracker(p, 1, nil))(t)
 	t.Cleanup(func() { tracker.Close() })
 	return tracker
 }

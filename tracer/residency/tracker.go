@@ -42,7 +42,7 @@ type Tracker struct {
 	maxShare float64
 
 	// walks limits the walks of malloc's heaps. There is none before nextWalk, since tracing started.
-	walks    duty.Limiter
+	walks    duty.Account
 	nextWalk time.Duration
 
 	// older are large blocks of malloc that are older than the trace, as far as it is known. It is
@@ -84,8 +84,10 @@ type Tracker struct {
 }
 
 // NewTracker opens the page map of a process. It scans nothing yet. A scan never reads more than
-// maxShare of the pages.
-func NewTracker(p *process.Process, maxShare float64) (*Tracker, error) {
+// maxShare of the pages. own may be nil.
+func NewTracker(
+	p *process.Process, maxShare float64, own *duty.Budget,
+) (*Tracker, error) {
 	stat, err := p.Stat()
 	if err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func NewTracker(p *process.Process, maxShare float64) (*Tracker, error) {
 
 	t := &Tracker{
 		process: p, Pagemap: pagemap, image: stat.Image, parent: stat.Parent, maxShare: maxShare,
-		walks: duty.Limiter{Share: walkCPUShare, Burst: walkBurst},
+		walks: own.Account(duty.Walks),
 	}
 	if parent, err := process.ReadStat(stat.Parent); err == nil {
 		t.Forked = parent.Image == stat.Image
@@ -107,8 +109,10 @@ func NewTracker(p *process.Process, maxShare float64) (*Tracker, error) {
 
 // Start makes the Tracker of a process and its first scan, of all pages. parent is the Tracker of
 // the parent; nil: there is none.
-func Start(p *process.Process, maps []process.Mapping, parent *Tracker) (*Tracker, error) {
-	t, err := NewTracker(p, 1)
+func Start(
+	p *process.Process, maps []process.Mapping, parent *Tracker, own *duty.Budget,
+) (*Tracker, error) {
+	t, err := NewTracker(p, 1, own)
 	if err != nil {
 		return nil, err
 	}

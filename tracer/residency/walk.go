@@ -11,14 +11,10 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
-// minutes. A short trace of a large heap would not know what of it is free: so there is walkBurst
-// besides, for walks when the trace is walkSpacing times as long as at the last one, and a walk at the
-// end.
-const (
-	walkCPUShare, walkBurst = 0.002, time.Second
-	walkSpacing             = 3
-)
+// walkSpacing is how many times as long as at the last walk a trace is at the next one, unless CPU
+// time has accrued for it before. A short trace of a large heap would not know what of it is free:
+// so row walks has an advance for such walks, and there is a walk at the end.
+const walkSpacing = 3
 
 // chunkHeaderBytes is the size of the header that malloc writes when it makes a chunk: where its page
 // is younger than the trace, the chunk is too.
@@ -47,7 +43,7 @@ func (t *Tracker) WalkHeaps(
 	var err error
 	cost = process.MeasureCPUTime(func() { chunks, err = allocator.WalkHeaps(t.process, resident) })
 	t.walks.Spend(cost)
-	t.nextWalk = min(walkSpacing*at, at+time.Duration(float64(cost)/walkCPUShare))
+	t.nextWalk = min(walkSpacing*at, at+time.Duration(float64(cost)/t.walks.Share()))
 	if err != nil {
 		return nil, cost
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -44,8 +43,7 @@ func TestNamerFiles(t *testing.T) {
 	program := tracertest.Must(os.ReadFile("/bin/true"))(t)
 	newTable := func(t *testing.T) (*Table, func()) {
 		p := tracertest.Must(process.Open(os.Getpid()))(t)
-		table := NewTable(p, NewNamer(p, symbol.NewDebugFiles(), false), &Memory{})
-		table.unnamed.limiter.Burst = time.Hour
+		table := NewTable(p, NewNamer(p, symbol.NewDebugFiles(), false, nil), &Memory{}, nil)
 		t.Cleanup(func() {
 			if err := table.Close(); err != nil {
 				t.Error(err)
@@ -165,7 +163,7 @@ func TestNamerSymbols(t *testing.T) {
 	}
 	maps := tracertest.Must(p.Maps())(t)
 
-	n := NewNamer(p, symbol.NewDebugFiles(), false)
+	n := NewNamer(p, symbol.NewDebugFiles(), false, nil)
 	n.setMappings(maps, 0)
 	before := heapBytes()
 	for range 2 {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/tracer/cpython"
 )
@@ -73,12 +72,9 @@ func deepStack(id uint64) Raw {
 }
 
 func TestTableMemory(t *testing.T) {
-	// newTable has names take no CPU time.
 	newTable := func(memory *Memory) *Table {
 		n := testNamer()
-		table := NewTable(n.process, n, memory)
-		table.unnamed.limiter.Burst = time.Hour
-		return table
+		return NewTable(n.process, n, memory, nil)
 	}
 	const stacks = 6_000 // 27 KiB each
 

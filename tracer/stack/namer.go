@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/jit"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -47,16 +48,16 @@ type mappedFile struct {
 }
 
 // NewNamer returns a Namer without mappings. It leaves the native frames of the Python interpreter
-// out of stacks with Python frames, unless keepNativeFrames is set.
+// out of stacks with Python frames, unless keepNativeFrames is set. own may be nil.
 func NewNamer(
-	p *process.Process, debugFiles *symbol.DebugFiles, keepNativeFrames bool,
+	p *process.Process, debugFiles *symbol.DebugFiles, keepNativeFrames bool, own *duty.Budget,
 ) *Namer {
 	return &Namer{
 		process:          p,
 		debugFiles:       debugFiles,
 		root:             p.HoldRoot(),
 		Codes:            newCodeNames(p),
-		generated:        jit.New(p),
+		generated:        jit.New(p, own.Account(duty.GeneratedNames)),
 		keepNativeFrames: keepNativeFrames,
 		files:            make(map[process.FileID]*mappedFile),
 		modules:          make(map[process.Mapping]*growth.Module),

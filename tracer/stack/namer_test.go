@@ -66,7 +66,7 @@ func TestNamerEndedProcess(t *testing.T) {
 	defer p.Close()
 	maps := tracertest.Must(p.Maps())(t)
 
-	n := NewNamer(p, symbol.NewDebugFiles(), false)
+	n := NewNamer(p, symbol.NewDebugFiles(), false, nil)
 	defer n.close()
 	n.setMappings(maps, 0)
 	target.Process.Kill()

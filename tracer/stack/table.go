@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
 )
@@ -41,15 +42,16 @@ type Table struct {
 	failedLookups uint64
 }
 
-// NewTable returns a table that uses, and closes, the Namer. All tables share the memory.
-func NewTable(p *process.Process, namer *Namer, memory *Memory) *Table {
+// NewTable returns a table that uses, and closes, the Namer. All tables share the memory,
+// and the budget of own, which may be nil.
+func NewTable(p *process.Process, namer *Namer, memory *Memory, own *duty.Budget) *Table {
 	t := &Table{
 		Namer: namer,
 		lost: &growth.Stack{
 			ID: LostID, PID: p.PID, Truncated: growth.TruncatedUnknown,
 		},
 		named:   newNamed(memory),
-		unnamed: newUnnamed(),
+		unnamed: newUnnamed(own.Account(duty.Names)),
 	}
 	unobserved := []growth.Frame{{Function: growth.RootUnobserved}}
 	t.named.add(UnobservedID, &growth.Stack{ID: UnobservedID, PID: p.PID, Frames: unobserved})
@@ -116,7 +118,7 @@ func (t *Table) find(id uint64) (*growth.Stack, bool) {
 // name names a stack, and charges the cost.
 func (t *Table) name(u unnamedStack) (s *growth.Stack) {
 	t.Namer.generated.Check(u.maps)
-	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
+	t.unnamed.limit.Spend(process.MeasureCPUTime(func() {
 		s = t.named.add(u.raw.ID, t.Namer.stack(u.raw, u.maps))
 	}))
 	return s
@@ -140,7 +142,7 @@ func (t *Table) settleOldest() {
 	u, ok := t.unnamed.oldest()
 	switch {
 	case !ok:
-	case t.unnamed.limiter.Allowed(time.Now()) && !t.named.isFull():
+	case t.unnamed.limit.Allowed(time.Now()) && !t.named.isFull():
 		t.name(u)
 	default:
 		t.unnamed.givenUp = append(t.unnamed.givenUp, u.raw.ID)
@@ -203,7 +205,7 @@ func (t *Table) GetCheap(id uint64) *growth.Stack {
 	defer t.Mu.Unlock()
 
 	if _, isUnnamed := t.unnamed.stacks[id]; isUnnamed {
-		if t.cheap >= maxCheap || !t.unnamed.limiter.Allowed(time.Now()) {
+		if t.cheap >= maxCheap || !t.unnamed.limit.Allowed(time.Now()) {
 			return t.lost
 		}
 		t.cheap++

@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
 	"github.com/allocscope/allocscope/tracer/symbol"
@@ -19,7 +20,7 @@ const interpreterCode = 0x10000
 // freed. The interpreter's file has no symbols.
 func testNamer() *Namer {
 	p := &process.Process{PID: 7}
-	n := NewNamer(p, symbol.NewDebugFiles(), false)
+	n := NewNamer(p, symbol.NewDebugFiles(), false, nil)
 	module := process.Mapping{
 		Start: interpreterCode, End: 2 * interpreterCode, Path: "/python", Execute: true, Inode: 5,
 	}
@@ -143,7 +144,7 @@ func TestTableNamesLater(t *testing.T) {
 
 	t.Run("by the mappings of then", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n, &Memory{})
+		table := NewTable(n.process, n, &Memory{}, nil)
 		table.Add(Raw{ID: 1, words: []word{interpreterCode + 0x100}})
 		table.SetMappings(nil)
 		table.Add(Raw{ID: 2, words: []word{interpreterCode + 0x200}})
@@ -159,7 +160,7 @@ func TestTableNamesLater(t *testing.T) {
 
 	t.Run("at the latest after some changes of the mappings", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n, &Memory{})
+		table := NewTable(n.process, n, &Memory{}, nil)
 		table.Add(Raw{ID: 1, words: []word{0x500}})
 		for i := range uint64(maxGenerations) {
 			if len(table.named.ids) != 1 {
@@ -174,8 +175,7 @@ func TestTableNamesLater(t *testing.T) {
 
 	t.Run("the oldest, where memory ends", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n, &Memory{})
-		table.unnamed.limiter.Burst = time.Hour
+		table := NewTable(n.process, n, &Memory{}, nil)
 		fill(table)
 
 		named, kept, givenUp := count(table)
@@ -194,8 +194,9 @@ func TestTableNamesLater(t *testing.T) {
 
 	t.Run("or gives them up, and takes them again", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n, &Memory{})
-		table.unnamed.limiter.Spend(time.Hour)
+		own := duty.NewBudget(0)
+		own.Account(duty.Names).Spend(time.Hour)
+		table := NewTable(n.process, n, &Memory{}, own)
 		fill(table)
 
 		ids := table.TakeGivenUp()
@@ -223,8 +224,7 @@ func TestTableNamesLater(t *testing.T) {
 
 func TestTableNamesFewThatHoldNothing(t *testing.T) {
 	n := testNamer()
-	table := NewTable(n.process, n, &Memory{})
-	table.unnamed.limiter.Burst = time.Hour
+	table := NewTable(n.process, n, &Memory{}, nil)
 	for id := range uint64(2 * maxCheap) {
 		table.Add(Raw{ID: id + 1, words: []word{word(id)}})
 	}
@@ -248,7 +248,7 @@ func TestTableNamesFewThatHoldNothing(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	n := testNamer()
-	table := NewTable(n.process, n, &Memory{})
+	table := NewTable(n.process, n, &Memory{}, nil)
 	add := func(id uint64, words ...word) { table.Add(Raw{ID: id, words: words}) }
 
 	add(1, 0x500, 0x600)

@@ -1,8 +1,6 @@
 package stack
 
 import (
-	"time"
-
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -14,14 +12,7 @@ const (
 	// PyTorch. A program that compiles maps code once a second: a snapshot should come first, or
 	// stacks are named that nothing asks for.
 	maxGenerations = 64
-
-	// nameCPUShare is the share of a core that naming may take.
-	nameCPUShare = 0.005
 )
-
-// NameBurst is the CPU time for the stacks of a snapshot, beyond nameCPUShare. Tests make it
-// longer.
-var NameBurst = 300 * time.Millisecond
 
 // unnamedStacks are the stacks of one process that nothing has asked for yet, in the order in which
 // they were reported. The data that name them later are kept: the mappings of then, whose files
@@ -31,7 +22,7 @@ type unnamedStacks struct {
 	order      []uint64 // IDs; some may have been taken
 	bytes      int
 	generation int // of the mappings
-	limiter    duty.Limiter
+	limit      duty.Account
 	givenUp    []uint64 // IDs
 }
 
@@ -41,11 +32,8 @@ type unnamedStack struct {
 	generation int               // of maps
 }
 
-func newUnnamed() unnamedStacks {
-	return unnamedStacks{
-		stacks:  make(map[uint64]unnamedStack),
-		limiter: duty.Limiter{Share: nameCPUShare, Burst: NameBurst},
-	}
+func newUnnamed(limit duty.Account) unnamedStacks {
+	return unnamedStacks{stacks: make(map[uint64]unnamedStack), limit: limit}
 }
 
 // size is the memory that a stack takes here, in bytes.

@@ -30,17 +30,9 @@ type Unwinder struct {
 	interpreter atomic.Pointer[python.Interpreter] // nil: none was found
 	pythonError atomic.Pointer[error]              // why the one that was found is not supported
 
-	rescans          duty.Limiter
+	rescans          duty.Account
 	wake, stop, done chan struct{}
 }
-
-// rescanCPUShare is the share of a core for reading the mappings again, and for the work that
-// follows.
-const rescanCPUShare = 0.005
-
-// RescanBurst is the CPU time beyond rescanCPUShare: a process loads its libraries first. Tests
-// make it longer.
-var RescanBurst = 500 * time.Millisecond
 
 // StartUnwinder publishes these mappings and starts a goroutine that keeps them up to date. Unwind
 // tables are built in the background. The goroutine calls onMaps with these mappings, and whenever
@@ -52,6 +44,7 @@ func StartUnwinder(
 	maps []process.Mapping,
 	stacks *Table,
 	onMaps func([]process.Mapping),
+	own *duty.Budget,
 ) (*Unwinder, error) {
 	u := &Unwinder{
 		process: p,
@@ -60,7 +53,7 @@ func StartUnwinder(
 		Space:   unwind.NewAddressSpace(p, tables, k.Mappings, k.MappingSpec),
 		stacks:  stacks,
 		onMaps:  onMaps,
-		rescans: duty.Limiter{Share: rescanCPUShare, Burst: RescanBurst},
+		rescans: own.Account(duty.Mappings),
 		wake:    make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),

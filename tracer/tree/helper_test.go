@@ -46,7 +46,7 @@ func program(t testing.TB) string { return tracertest.Build(t, "tree.c") }
 func newTree(t testing.TB, pid int) *Tree {
 	t.Helper()
 	root := tracertest.Must(process.Open(pid))(t)
-	tree := New(root, true)
+	tree := New(root, true, nil)
 	t.Cleanup(func() {
 		tree.Close()
 		root.Close()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -76,6 +77,7 @@ func (t ProcessTable) isBelow(pid, ancestor int, start time.Duration) bool {
 // A Census of the machine keeps the tables of a trace, to find the processes that grow. The zero
 // value is empty.
 type Census struct {
+	Limit    duty.Account // of reading tables
 	tables   []timedTable
 	thinning growth.Thinning
 	due      time.Duration
@@ -87,10 +89,8 @@ type timedTable struct {
 }
 
 const (
-	// tablePeriod is the least time between two tables, and tableCPUShare the most CPU time that they
-	// take, as a share of a core.
-	tablePeriod   = 20 * time.Second
-	tableCPUShare = 0.001
+	// tablePeriod is the least time between two tables.
+	tablePeriod = 20 * time.Second
 	// maxTables bounds the tables. Of more, every other one is dropped.
 	maxTables = 32
 )
@@ -104,7 +104,7 @@ func (c *Census) Update(elapsed time.Duration) {
 	var table ProcessTable
 	var err error
 	cost := process.MeasureCPUTime(func() { table, err = ReadProcessTable() })
-	c.due = elapsed + max(tablePeriod, time.Duration(float64(cost)/tableCPUShare))
+	c.due = elapsed + max(tablePeriod, time.Duration(float64(cost)/c.Limit.Share()))
 	if err == nil {
 		c.add(timedTable{table, elapsed})
 	}

@@ -8,10 +8,6 @@ import (
 )
 
 const (
-	// rollupCPUShare is the CPU time for smaps_rollup of all processes, as a share of one core: a
-	// tenth of the CPU time that allocscope may take beside a job that hardly runs.
-	rollupCPUShare = 0.002
-
 	// maxRoundCost bounds the cost of one round, except that one read is always made.
 	maxRoundCost = 20 * time.Millisecond
 
@@ -32,7 +28,7 @@ type account struct {
 // if process i gets the share wᵢ of the CPU time, its interval is cᵢ/wᵢ, and Σcᵢ/wᵢ under Σwᵢ = 1
 // is least for wᵢ ∝ √cᵢ. Large processes are read rarely and small ones often; none starves.
 type rollupBudget struct {
-	limiter duty.Limiter
+	limit duty.Account // of the reads of all processes
 
 	// Sums over all reads: the cost of a byte on this machine.
 	readCost  time.Duration
@@ -52,8 +48,7 @@ func (b *rollupBudget) estimateCost(a *account, resident int64) {
 // share divides the CPU time that has accrued since the last call. The first process can be read at
 // once, so that there is a value when tracing starts.
 func (b *rollupBudget) share(accounts []*account, elapsed time.Duration) {
-	b.limiter.Share = rollupCPUShare
-	accrued := float64(b.limiter.Accrue(time.Time{}.Add(elapsed)))
+	accrued := float64(b.limit.Accrue(time.Time{}.Add(elapsed)))
 
 	var sum float64
 	for _, a := range accounts {

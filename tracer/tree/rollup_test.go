@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 // A simulation of processes whose reads have a known cost.
@@ -20,6 +22,11 @@ type simulated struct {
 	trueCost time.Duration
 	resident int64
 	reads    []time.Duration // when
+}
+
+func newSimulation() (s simulation) {
+	s.budget.limit = duty.NewBudget(0).Account(duty.Rollups)
+	return s
 }
 
 func (s *simulation) add(cost time.Duration, resident int64) *simulated {
@@ -79,7 +86,7 @@ func TestRollupBudget(t *testing.T) {
 	const gib = 1 << 30
 
 	t.Run("first process at once", func(t *testing.T) {
-		var s simulation
+		s := newSimulation()
 		first, second := s.add(time.Second, 200*gib), s.add(time.Millisecond, gib)
 		s.tick()
 		if len(first.reads) != 1 || len(second.reads) != 0 {
@@ -88,14 +95,14 @@ func TestRollupBudget(t *testing.T) {
 	})
 
 	t.Run("large rarely, small often", func(t *testing.T) {
-		var s simulation
+		s := newSimulation()
 		large := s.add(500*time.Millisecond, 100*gib)
 		for range 29 {
 			s.add(100*time.Microsecond, 10<<20)
 		}
 		s.ticks(3600)
 		s.mustKeepPromise(t, 500*time.Millisecond)
-		if s.spent < time.Duration(0.6*rollupCPUShare*float64(s.now)) {
+		if s.spent < time.Duration(0.6*s.budget.limit.Share()*float64(s.now)) {
 			t.Errorf("reads cost %v of %v: there could be more", s.spent, s.now)
 		}
 		if wait := s.longestWait(large); wait > 8*time.Minute {
@@ -109,7 +116,7 @@ func TestRollupBudget(t *testing.T) {
 	})
 
 	t.Run("no starvation", func(t *testing.T) {
-		var s simulation
+		s := newSimulation()
 		for i := range MaxMembers {
 			cost := 150 * time.Microsecond << (i % 4)
 			s.add(cost, int64(cost.Seconds()/0.005*gib))
@@ -128,7 +135,7 @@ func TestRollupBudget(t *testing.T) {
 
 	// The first read of each is covered by an estimate, which is wrong here.
 	t.Run("processes come and go", func(t *testing.T) {
-		var s simulation
+		s := newSimulation()
 		for second := range 1200 {
 			for range 3 {
 				s.add(2*time.Millisecond, gib/20)
@@ -145,7 +152,7 @@ func TestRollupBudget(t *testing.T) {
 	})
 
 	t.Run("growing cost", func(t *testing.T) {
-		var s simulation
+		s := newSimulation()
 		p := s.add(time.Millisecond, gib/5)
 		for range 600 {
 			p.trueCost += 2 * time.Millisecond
@@ -155,7 +162,7 @@ func TestRollupBudget(t *testing.T) {
 	})
 
 	t.Run("pause is not made up for", func(t *testing.T) {
-		var s simulation
+		s := newSimulation()
 		p := s.add(time.Millisecond, gib/5)
 		s.tick()
 		s.now += time.Hour

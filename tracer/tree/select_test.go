@@ -259,7 +259,7 @@ func TestNoteGrowth(t *testing.T) {
 		}
 		return m
 	}
-	tree := New(nil, true)
+	tree := New(nil, true, nil)
 	for _, m := range []*Member{
 		worker(growth.RoleWorker, "grows", 9, 20, 10), worker(growth.RoleWorker, "steady", 9, 12),
 		worker(growth.RoleWorker, "short", 20), worker(growth.RoleOther, "command", 9, 90),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -44,12 +45,12 @@ const (
 )
 
 // New returns the tree of a process, with its descendants if children is set. The first Scan fills
-// it. The caller keeps root and closes it.
-func New(root *process.Process, children bool) *Tree {
+// it. The caller keeps root and closes it. own may be nil.
+func New(root *process.Process, children bool, own *duty.Budget) *Tree {
 	return &Tree{
 		root: root, children: children, systemMemory: process.NewSystemMemoryReader(),
 		byPID: make(map[int]*Member), others: make(map[int]relation),
-		grown: make(map[service]bool),
+		grown: make(map[service]bool), rollups: rollupBudget{limit: own.Account(duty.Rollups)},
 	}
 }
 

@@ -51,7 +51,7 @@ func TestScan(t *testing.T) {
 		p := tracertest.Must(process.Open(os.Getppid()))(t) // as of a shell that has started it
 		defer p.Close()
 		child := startJob(t)
-		own := New(p, true)
+		own := New(p, true, nil)
 		defer own.Close()
 		tracertest.Must(own.Scan(0))(t)
 		for _, m := range own.Members() {
@@ -261,7 +261,7 @@ func TestHostileCommandLine(t *testing.T) {
 }
 
 func TestRelate(t *testing.T) {
-	tree := New(nil, true)
+	tree := New(nil, true, nil)
 	tree.byPID[100] = &Member{}
 	tree.others = map[int]relation{0: unrelated, 5: leftOut}
 	parents := map[int]int{

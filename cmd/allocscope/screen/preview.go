@@ -20,18 +20,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
-const (
-	firstJudgement = 10 * time.Second // elapsed when a trace is judged first
-
-	previewCPUShare = 0.02 // share of a core that judgements and comparisons may take
-)
+const firstJudgement = 10 * time.Second // elapsed when a trace is judged first
 
 // preview judges a trace that has not ended, for the screen. The verdict at the end and the alarm
 // do not depend on it.
 type preview struct {
 	recorder *record.Recorder
 	rechecks *verdict.Rechecks
-	limiter  duty.Limiter
+	limiter  duty.Limiter // of judgements and comparisons
 	judged   conclude.Process
 	judgedAt time.Duration // when the first judgement is due, before it
 	verdict  *summary.Verdict
@@ -64,15 +60,21 @@ type comparison struct {
 func newPreview(r *record.Recorder) *preview {
 	first := time.Duration(float64(firstJudgement) / r.Options().Speed)
 	return &preview{
-		recorder: r, judgedAt: r.Began() + first, limiter: duty.Limiter{Share: previewCPUShare},
+		recorder: r, judgedAt: r.Began() + first,
 		rechecks: verdict.NewRechecks(verdict.Criteria{MinPlateauLength: first.Seconds()}),
 	}
+}
+
+// isAllowed reports whether there is CPU time to judge or to compare.
+func (p *preview) isAllowed() bool {
+	p.limiter.Share = p.recorder.OwnUse().Share(duty.Screen)
+	return p.limiter.Allowed(time.Now())
 }
 
 // judge judges the main process where that is due.
 func (p *preview) judge() {
 	main := p.recorder.History().Main()
-	if main == nil || !p.limiter.Allowed(time.Now()) {
+	if main == nil || !p.isAllowed() {
 		return
 	}
 
@@ -104,7 +106,7 @@ func (p *preview) judge() {
 // compare compares the latest snapshot with the baseline, unless it has done so.
 func (p *preview) compare() {
 	latest := p.recorder.Latest()
-	if latest == nil || latest == p.latest || !p.limiter.Allowed(time.Now()) {
+	if latest == nil || latest == p.latest || !p.isAllowed() {
 		return
 	}
 

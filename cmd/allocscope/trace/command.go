@@ -25,6 +25,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -104,12 +105,10 @@ type Launch struct {
 	Ended func(error)
 }
 
-// The default limit of the overhead, in percent, and the share of a core that allocscope itself may
-// use with it, however little the traced processes use. A limit of the user is kept to the letter.
-const (
-	defaultOverheadPercent = 3
-	defaultOwnFloor        = 0.02
-)
+// defaultOverheadPercent is the default limit of the overhead. With it allocscope itself may use
+// duty.DefaultCores, however little the traced processes use. A limit of the user is kept to the
+// letter.
+const defaultOverheadPercent = 3
 
 // Values of --native and of --keepers.
 const (
@@ -227,7 +226,7 @@ func (f *Flags) Read() (err error) {
 // DefaultOptions are the options of a trace without any flag.
 func DefaultOptions() Options {
 	return Options{
-		Overhead: defaultOverheadPercent, OwnFloor: defaultOwnFloor, Speed: 1,
+		Overhead: defaultOverheadPercent, OwnFloor: duty.DefaultCores, Speed: 1,
 		Sources: source.Names(), MaxLive: kernel.DefaultMaxLive, Native: NativeOutside,
 		Keepers: KeepersOn,
 	}

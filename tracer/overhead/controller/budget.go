@@ -1,6 +1,10 @@
 package controller
 
-import "math"
+import (
+	"math"
+
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
+)
 
 // A budget is the time that the probes of heap and tensor may take from the thread that they slow
 // down most. Its income is the limit's share of the elapsed time. Two rules hold at a time:
@@ -67,7 +71,7 @@ func (b *budget) recentUse(since float64) timeUse {
 func (b *budget) ownExceeds() bool {
 	u := b.spent.sum(ownMemory)
 	return u.elapsed >= ownMemory/2 && newStackCost*u.newStacks > u.own/2 &&
-		u.own > max(b.limit*u.native, usualOwnShare*u.elapsed)
+		u.own > max(b.limit*u.native, duty.DefaultCores*u.elapsed)
 }
 
 // busyCores returns how many cores the program keeps busy between bursts; within them probes slow

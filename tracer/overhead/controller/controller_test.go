@@ -296,7 +296,7 @@ func TestCosts(t *testing.T) {
 	const most = math.MaxUint64
 	a = Reading{
 		time.Second, most, most, most, most, most, most, time.Hour, most, most, time.Hour, most, most,
-		time.Hour, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
+		time.Hour, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
 		1, 0, nil,
 	}
 	u = usual.between(a, Reading{At: 2 * time.Second})

@@ -53,8 +53,6 @@ const (
 const (
 	// ownMemory is over how many seconds allocscope's own time is judged.
 	ownMemory = 10.0
-	// usualOwnShare is the share of a core that allocscope takes at any sampling interval.
-	usualOwnShare = 0.02
 	// newStackCost is the CPU time of naming a stack, in seconds.
 	newStackCost = 100e-6
 	// newStacksPerSecond bounds the new stacks that bursts may meet, on average over all of the time. A

@@ -52,9 +52,9 @@ type Reading struct {
 	InShim time.Duration
 	// Traced is the CPU time of the traced processes, user and system, including the probes.
 	Traced time.Duration
-	// Own is the CPU time of allocscope itself since it has started up, and Start the time until
-	// then. Neither has the reading of objects.
-	Own, Start time.Duration
+	// Own is the CPU time of allocscope itself from its start to the end of the trace, without the
+	// reading of objects.
+	Own time.Duration
 	// LiveShare is how full the live map is, in [0, 1].
 	LiveShare float64
 	// Steps is the number of steps of training.

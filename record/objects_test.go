@@ -242,7 +242,7 @@ func testReread(t *testing.T) {
 	}
 }
 
-// What the last search before the end did not have is searched for at the end.
+// Suspects that the last search before the end did not have are searched for at the end.
 func testRestAtEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		stacks []uint64

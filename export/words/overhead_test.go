@@ -84,7 +84,7 @@ func TestOverheadLines(t *testing.T) {
 				o.Mode, o.Bursts, o.StepSinceS, o.ShimS = growth.HeapFull, 0, nil, known(3.0)
 			},
 			[]string{"slows the job by 1.9% (limit 3%; 1.0% in the shim); " +
-				"allocscope itself uses 0.014 of a core; heap probed all the time"},
+				"allocscope itself: 0.014 of a core while tracing; heap probed all the time"},
 		},
 		"a short wait": {
 			func(o *summary.Overhead) {

@@ -28,7 +28,7 @@ func (o *objectReader) readContainer(n *node) keeper.Reading {
 }
 
 // Reread returns the searches of which it can read all containers once more, as they are now.
-func (h *Heap) Reread(searches []keeper.Search) (again []keeper.Search, err error) {
+func Reread(h *Heap, searches []keeper.Search) (again []keeper.Search, err error) {
 	if h.python == nil {
 		return nil, nil
 	}

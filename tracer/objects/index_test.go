@@ -269,7 +269,7 @@ func TestReread(t *testing.T) {
 	}{{"grown", 1}, {"freed", 0}, {"replaced", 0}} {
 		target.Say("")
 		target.Await(step.name)
-		again, err := h.Reread(found)
+		again, err := Reread(h, found)
 		if err != nil || len(again) != step.want {
 			t.Fatalf("%s: %+v, %v", step.name, again, err)
 		}

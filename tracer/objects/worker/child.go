@@ -96,7 +96,7 @@ func answer(ask Request, firsts map[int]firstCensus) (answer Response, err error
 
 	switch {
 	case ask.Reread != nil:
-		answer.Searches, err = heap.Reread(ask.Reread)
+		answer.Searches, err = objects.Reread(heap, ask.Reread)
 		return answer, err
 	case ask.IsSweep:
 		answer.Searches, err = heap.Sweep(ctx, ask.Suspects, ask.Limit)

@@ -86,7 +86,7 @@ func (l *linkedLists) findMoved(head *node, nodes []uint64, hop uint64) {
 	l.newest[place] = 0
 
 	if l.part == nil {
-		l.part = l.heap.memory.budget.part(movedTime)
+		l.part = l.heap.memory.budget.part(movedHeadsTime)
 	}
 	index := l.search.index
 	l.heap.pages.forget()

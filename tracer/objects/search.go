@@ -64,9 +64,9 @@ type search struct {
 	chains map[*node]headChain
 }
 
-// movedTime is the most CPU time for which a search looks for tables that have moved, and as much for
-// heads of lists.
-const movedTime = 250 * time.Millisecond
+// movedTime is the most CPU time for which a search looks for tables that have moved, and movedHeadsTime
+// for heads of lists.
+const movedTime, movedHeadsTime = 250 * time.Millisecond, time.Second
 
 // errLate ends a pass when the time is used up.
 var errLate = errors.New("the time for the search is used up")

@@ -496,7 +496,7 @@ func (w *objectWatch) reread(ctx context.Context, p *growth.ProcessHistory) {
 			once = append(once, s)
 		}
 	}
-	if len(once) == 0 {
+	if len(once) == 0 || ctx.Err() != nil {
 		return
 	}
 	again, err := w.session.Search(ctx, tracer.KeeperSearch{PID: p.PID, Reread: once})

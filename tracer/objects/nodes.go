@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // A node is a block that was found on a way, or an object in it.
@@ -72,6 +73,18 @@ func (n *node) countAlike(e edge) (count int) {
 func (n *node) isOwned() bool {
 	isOther := func(e edge) bool { return e.from == nil || e.from.typ == nil }
 	return len(n.edges) > 0 && n.foreign == 0 && !n.more && !slices.ContainsFunc(n.edges, isOther)
+}
+
+// hasAllOwners reports whether as many references to a tensor were found as it counts. Its TensorImpl
+// counts where it owns the object, and most lead to it without.
+func (n *node) hasAllOwners() bool {
+	owners := uint64(0)
+	for _, e := range n.edges {
+		if e.root != nil || e.from.typ != nil || e.value&torch.OwnsObject != 0 {
+			owners++
+		}
+	}
+	return owners >= n.refcnt
 }
 
 // isObject reports whether a node is an object of Python.

@@ -249,8 +249,9 @@ func (s *shore) add(w *way, edges []edge, areCounted bool) {
 	n := w.node
 	s.isEnd = true
 	s.isWhole = s.isWhole && len(edges) > 0 && (areCounted || n.foreign == 0 && !n.more)
-	if s.tensor == nil && n.typ != nil && n.typ.isTensor {
-		s.tensor = n.typ
+	if n.typ != nil && n.typ.isTensor {
+		s.tensor = cmp.Or(s.tensor, n.typ)
+		s.isWhole = s.isWhole && n.hasAllOwners()
 	}
 	for _, e := range edges {
 		if e.root != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -69,6 +70,7 @@ type server struct {
 	// Buffers of memoryReader.
 	addresses, wanted, pages []uint64
 	entries                  [8 * maxEntries]byte
+	scratch                  [64 << 10]byte
 }
 
 func (s *server) answer(ask request) {
@@ -155,8 +157,12 @@ const maxEntries = 2048
 
 var pageSize = uint64(os.Getpagesize())
 
-// read reads size bytes at each address. Where addresses follow each other, and their memory is in
-// RAM, it reads them at once.
+// nearBytes is the longest gap between two reads that are made at once: to read it takes less time
+// than a system call. A gap is in no other page than the bytes around it.
+const nearBytes = 512
+
+// read reads size bytes at each address. Where addresses follow each other closely, and their memory
+// is in RAM, it reads them at once.
 func (m *memoryReader) read(reads, size int) {
 	for i := range reads {
 		m.addresses = append(m.addresses, m.position(i))
@@ -165,15 +171,19 @@ func (m *memoryReader) read(reads, size int) {
 	m.findPages(addresses, uint64(size))
 
 	for i := 0; i < reads; {
-		n := 1
-		for i+n < reads && addresses[i+n] == addresses[i+n-1]+uint64(size) &&
-			(n+1)*size <= maxAtOnce && m.isResident(addresses[i+n], size) {
-			n++
+		n, bytes := m.near(addresses[i:], size)
+		first, to := addresses[i], m.data[i*size:(i+n)*size]
+		hasGaps := bytes != n*size
+		if hasGaps {
+			to = m.scratch[:bytes]
 		}
-		isRead := n > 1 && m.readAt(m.data[i*size:(i+n)*size], addresses[i])
+		isRead := n > 1 && m.readAt(to, first)
 		for end := i + n; i < end; i++ {
-			got := 0
-			if isRead || m.readAt(m.data[i*size:(i+1)*size], addresses[i]) {
+			got, one := 0, m.data[i*size:(i+1)*size]
+			switch {
+			case isRead && hasGaps:
+				got = copy(one, to[addresses[i]-first:])
+			case isRead || m.readAt(one, addresses[i]):
 				got = size
 			}
 			m.put(i, got, nil)
@@ -182,6 +192,26 @@ func (m *memoryReader) read(reads, size int) {
 	if m.isGone {
 		m.put(0, 0, unix.ESRCH)
 	}
+}
+
+// near returns how many of the first addresses follow each other closely, and the number of bytes from
+// the first of them to the end of the last.
+func (m *memoryReader) near(addresses []uint64, size int) (n, bytes int) {
+	n, bytes = 1, size
+	isWhole := true // there is no gap yet
+	for n < len(addresses) {
+		gap := addresses[n] - addresses[n-1] - uint64(size)
+		most := len(m.scratch)
+		if isWhole && gap == 0 {
+			most = maxAtOnce
+		}
+		next := bytes + int(gap) + size
+		if gap > nearBytes || next > most || !m.isResident(addresses[n], size) {
+			break
+		}
+		n, bytes, isWhole = n+1, next, isWhole && gap == 0
+	}
+	return n, bytes
 }
 
 // findPages finds which pages of the ranges are in RAM and in the page table: then reading them waits
@@ -205,7 +235,7 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 	wanted = slices.Compact(wanted)
 
 	entries := m.entries[:]
-	if n, _ := unix.Pread(m.pagemap, entries[:8], 0); n <= 0 {
+	if n, _ := preadAtOnce(m.pagemap, entries[:8], 0); n <= 0 {
 		m.hasNoPagemap = true
 		return
 	}
@@ -214,7 +244,7 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 		for n < len(wanted) && wanted[n] < first+maxEntries && wanted[n]-wanted[n-1] <= 64 {
 			n++
 		}
-		read, _ := unix.Pread(m.pagemap, entries[:8*(wanted[n-1]-first+1)], int64(first)*8)
+		read, _ := preadAtOnce(m.pagemap, entries[:8*(wanted[n-1]-first+1)], int64(first)*8)
 		for _, page := range wanted[:n] {
 			at := 8 * int(page-first)
 			if at+8 <= read && binary.LittleEndian.Uint64(entries[at:])>>63 == 1 {
@@ -231,9 +261,19 @@ func (m *memoryReader) readAt(to []byte, address uint64) bool {
 	if !m.isResident(address, len(to)) {
 		return false
 	}
-	read, err := unix.Pread(m.mem, to, int64(address))
-	m.isGone = m.isGone || read == 0 && err == nil
-	return err == nil && read == len(to)
+	read, errno := preadAtOnce(m.mem, to, int64(address))
+	m.isGone = m.isGone || read == 0 && errno == 0
+	return errno == 0 && read == len(to)
+}
+
+// preadAtOnce is pread(2) of memory in RAM. It waits for a lock at most, so that Go's scheduler need
+// not hear of it: that would give this thread's place to another one, which costs more than a short
+// read.
+func preadAtOnce(fd int, to []byte, offset int64) (int, unix.Errno) {
+	read, _, errno := unix.RawSyscall6(
+		unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&to[0])), uintptr(len(to)),
+		uintptr(offset), 0, 0)
+	return int(read), errno
 }
 
 // isResident reports whether all pages of a range are in RAM.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -24,7 +25,7 @@ type forgery struct {
 
 // newForgery returns a process with such memory, and zeros up to the end of its last page.
 func newForgery(t testing.TB, memory []byte) *forgery {
-	return &forgery{t, append(slices.Clip(memory), make([]byte, pageSize-len(memory)%pageSize)...)}
+	return &forgery{t, append(slices.Clip(memory), make([]byte, mem.PeekSize-len(memory)%mem.PeekSize)...)}
 }
 
 // Maps has PyTorch's libraries besides.

@@ -121,7 +121,7 @@ func (r *reader) step(
 	for i, o := range objects {
 		addresses[i] = address(o)
 	}
-	contents, err := r.peek(addresses, size)
+	contents, err := r.memory.Peek(addresses, size)
 	if err != nil {
 		return nil, err
 	}
@@ -137,49 +137,6 @@ func (r *reader) step(
 		}
 	}
 	return left, nil
-}
-
-const pageSize = 4096 // the most that Peek reads at an address
-
-// peek reads size bytes, at most a page, at each address; nil: not all are in RAM. It reads whole
-// pages, each once, because many structures of one kind lie together.
-func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
-	var starts []uint64
-	pages := make(map[uint64][]byte)
-	need := func(address uint64) {
-		start := address &^ (pageSize - 1)
-		if _, has := pages[start]; !has {
-			pages[start] = nil
-			starts = append(starts, start)
-		}
-	}
-	for _, a := range addresses {
-		need(a)
-		need(a + uint64(size) - 1)
-	}
-
-	read, err := r.memory.Peek(starts, pageSize)
-	if err != nil {
-		return nil, err
-	}
-	for i, start := range starts {
-		pages[start] = read[i]
-	}
-
-	contents := make([][]byte, len(addresses))
-	for i, a := range addresses {
-		first, last := a&^(pageSize-1), (a+uint64(size)-1)&^(pageSize-1)
-		at := int(a - first)
-		switch {
-		case pages[first] == nil || pages[last] == nil:
-		case first == last:
-			contents[i] = pages[first][at:][:size]
-		default:
-			contents[i] = slices.Concat(pages[first][at:], pages[last][:size-(pageSize-at)])
-		}
-	}
-
-	return contents, nil
 }
 
 // setImpl takes from a TensorImpl the fields that do not depend on other memory.

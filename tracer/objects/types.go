@@ -223,26 +223,27 @@ func (types *typeTable) prepare(pieces []*piece) {
 		return
 	}
 
-	var blocks [][]byte
+	var unknown []uint64
 	for _, p := range pieces {
 		switch p.region.kind {
 		case regionAnonymous:
 			size := p.memory.poolSize
 			for start := mem.AlignUp(p.Start, size); start+size <= p.End(); start += size {
 				for b := range pymalloc.Used(p.At(start, size), start) {
-					blocks = append(blocks, p.At(b.Start, b.Len()))
+					unknown = types.appendUnknown(unknown, p.At(b.Start, b.Len()))
 				}
 			}
 		case regionHeap:
 			for _, k := range p.chunks {
 				if user := k.User(); k.InUse {
-					blocks = append(blocks, p.At(user.Start, min(user.Len(), chunkContents)))
+					content := p.At(user.Start, min(user.Len(), chunkContents))
+					unknown = types.appendUnknown(unknown, content)
 				}
 			}
 		}
 	}
 
-	types.learn(blocks)
+	types.readAll(unknown)
 }
 
 // learn reads the memory of the possible types of the objects in some blocks, of which it has
@@ -251,24 +252,35 @@ func (types *typeTable) prepare(pieces []*piece) {
 func (types *typeTable) learn(blocks [][]byte) {
 	var unknown []uint64
 	for _, content := range blocks {
-		for _, head := range types.heads {
-			if head+cpython.ObjectHead > uint64(len(content)) ||
-				!types.version.IsRefcnt(mem.Word(content, head)) {
-				continue
-			}
+		unknown = types.appendUnknown(unknown, content)
+	}
+	types.readAll(unknown)
+}
 
-			address := mem.Word(content, head+cpython.ObType)
-			if types.recent[recentOf(address)].address == address {
-				continue
-			}
-			_, isType := types.known[address]
-			_, isNone := types.unknown[address]
-			if !isType && !isNone && types.mayBe(address) {
-				unknown = append(unknown, address)
-			}
+// appendUnknown appends the addresses of the possible types of the object in a block that are neither
+// known nor known not to be types.
+func (types *typeTable) appendUnknown(unknown []uint64, content []byte) []uint64 {
+	for _, head := range types.heads {
+		if head+cpython.ObjectHead > uint64(len(content)) ||
+			!types.version.IsRefcnt(mem.Word(content, head)) {
+			continue
+		}
+
+		address := mem.Word(content, head+cpython.ObType)
+		if types.recent[recentOf(address)].address == address {
+			continue
+		}
+		_, isType := types.known[address]
+		_, isNone := types.unknown[address]
+		if !isType && !isNone && types.mayBe(address) {
+			unknown = append(unknown, address)
 		}
 	}
+	return unknown
+}
 
+// readAll reads the types at some addresses, many pages at once.
+func (types *typeTable) readAll(unknown []uint64) {
 	slices.Sort(unknown)
 	page := func(address uint64) uint64 { return address &^ (process.PageSize - 1) }
 	for some := range slices.Chunk(slices.Compact(unknown), int(bytesAtOnce/process.PageSize)/2) {

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"slices"
 	"time"
@@ -235,7 +236,12 @@ func (h *Heap) use(m *memory) {
 		return
 	}
 
+	before, seed := map[uint64]*typeInfo(nil), maphash.MakeSeed()
+	if h.types != nil {
+		before, seed = h.types.known, h.types.seed
+	}
 	h.types = &typeTable{
+		before: before, seed: seed,
 		python:   h.python,
 		version:  h.version,
 		heads:    h.heads,

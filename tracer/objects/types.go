@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -102,6 +103,8 @@ type typeInfo struct {
 	// inlineTypes; isArray and isCtypes for arrays of NumPy and for objects of ctypes.
 	isOpaque, isData, isInline, isArray, isCtypes bool
 	isTensor                                      bool // torch.Tensor, or derived from it
+
+	identity uint64 // of the fields of the PyTypeObject, by typeTable.seed
 }
 
 // qualifiedName returns the name of a type within its module.
@@ -124,8 +127,12 @@ type typeTable struct {
 	memory   *memory
 	pages    *pageCache
 
-	recent  [1 << recentBits]recentType
-	known   map[uint64]*typeInfo
+	recent [1 << recentBits]recentType
+	known  map[uint64]*typeInfo
+	// before are the types of the last refresh, most of which are the same: the names of all types take
+	// longer to read than a heap of 100 MiB. seed is of all refreshes.
+	before  map[uint64]*typeInfo
+	seed    maphash.Seed
 	unknown map[uint64]struct{} // addresses that have no type
 	depth   int                 // of types that lead to each other, and are being read
 
@@ -186,15 +193,20 @@ func (types *typeTable) at(address uint64) *typeInfo {
 	}
 
 	if t == nil || len(types.known) >= maxTypes {
-		if len(types.unknown) >= maxNotTypes { // memory is bounded, whatever a process has
-			clear(types.unknown)
-		}
-		types.unknown[address] = struct{}{}
+		types.setUnknown(address)
 		return nil
 	}
 
 	types.known[address] = t
 	return t
+}
+
+// setUnknown notes that an address has no type.
+func (types *typeTable) setUnknown(address uint64) {
+	if len(types.unknown) >= maxNotTypes { // memory is bounded, whatever a process has
+		clear(types.unknown)
+	}
+	types.unknown[address] = struct{}{}
 }
 
 // mayBe reports whether an address is where types are: in variables of files and in chunks of
@@ -279,11 +291,26 @@ func (types *typeTable) appendUnknown(unknown []uint64, content []byte) []uint64
 	return unknown
 }
 
-// readAll reads the types at some addresses, many pages at once.
+// readAll reads the types at some addresses, many at once. Most words of C++ that look like an object
+// with a type lead to no object at all, so that it reads the head of each before its pages.
 func (types *typeTable) readAll(unknown []uint64) {
 	slices.Sort(unknown)
+	unknown = slices.Compact(unknown)
+	heads, err := types.memory.reader.Peek(unknown, cpython.ObjectHead)
+	if err != nil {
+		return
+	}
+	var likely []uint64
+	for i, address := range unknown {
+		if head := heads[i]; head == nil || types.mayBeType(head) {
+			likely = append(likely, address) // that are not in RAM may be in a file
+		} else {
+			types.setUnknown(address)
+		}
+	}
+
 	page := func(address uint64) uint64 { return address &^ (process.PageSize - 1) }
-	for some := range slices.Chunk(slices.Compact(unknown), int(bytesAtOnce/process.PageSize)/2) {
+	for some := range slices.Chunk(likely, int(bytesAtOnce/process.PageSize)/2) {
 		var pages []uint64
 		for _, address := range some {
 			pages = append(pages, page(address), page(address+cpython.TypeHead))
@@ -294,6 +321,20 @@ func (types *typeTable) readAll(unknown []uint64) {
 			types.at(address)
 		}
 	}
+}
+
+// mayBeType reports whether the head of an object may be of a type: then its own type is a type of
+// types.
+func (types *typeTable) mayBeType(head []byte) bool {
+	meta := mem.Word(head, cpython.ObType)
+	if !types.version.IsRefcnt(mem.Word(head, cpython.ObRefcnt)) {
+		return false
+	}
+	if t := types.known[meta]; t != nil {
+		return t.flags&cpython.FlagTypeSubclass != 0
+	}
+	_, isNone := types.unknown[meta]
+	return !isNone && types.mayBe(meta)
 }
 
 // mayBeHeader reports whether the numbers of a PyTypeObject are plausible.
@@ -320,8 +361,17 @@ func (types *typeTable) read(address uint64) *typeInfo {
 		}
 	}
 
+	// tp_version_tag is among these: a type that has been used has a tag of its own, and loses it when it
+	// changes.
+	identity := maphash.Bytes(types.seed, content[cpython.ObType:])
+	if old := types.before[address]; old != nil && old.identity == identity {
+		same := *old
+		same.members, same.counted, same.named = nil, 0, 0
+		return &same
+	}
+
 	t := &typeInfo{
-		address:        address,
+		address: address, identity: identity,
 		basicsize:      mem.Word(content, s.TypeBasicsize),
 		itemsize:       mem.Word(content, s.TypeItemsize),
 		flags:          mem.Word(content, s.TypeFlags),

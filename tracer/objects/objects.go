@@ -249,7 +249,7 @@ func (h *Heap) use(m *memory) {
 		memory:   m,
 		pages:    h.pages,
 		known:    make(map[uint64]*typeInfo),
-		unknown:  make(map[uint64]struct{}),
+		none:     new(noTypes),
 	}
 
 	m.prepare = h.types.prepare

@@ -72,7 +72,7 @@ func testKeptPages(t *testing.T) {
 	types := &typeTable{
 		version: &cpython.Version{}, heads: []uint64{0}, memory: m, pages: pages,
 		python: &interpreter.Runtime{},
-		known:  make(map[uint64]*typeInfo), unknown: make(map[uint64]struct{}),
+		known:  make(map[uint64]*typeInfo), none: new(noTypes),
 	}
 
 	var objects [][]byte

@@ -15,7 +15,6 @@ import (
 
 const (
 	maxTypes      = 1 << 16
-	maxNotTypes   = 1 << 19 // addresses that are known not to be types
 	maxBasicsize  = 1 << 20
 	maxTypeName   = 200 // bytes
 	maxBases      = 32
@@ -131,12 +130,13 @@ type typeTable struct {
 	known  map[uint64]*typeInfo
 	// before are the types of the last refresh, most of which are the same: the names of all types take
 	// longer to read than a heap of 100 MiB. seed is of all refreshes.
-	before  map[uint64]*typeInfo
-	seed    maphash.Seed
-	unknown map[uint64]struct{} // addresses that have no type
-	depth   int                 // of types that lead to each other, and are being read
+	before map[uint64]*typeInfo
+	seed   maphash.Seed
+	none   *noTypes
+	depth  int // of types that lead to each other, and are being read
 
-	batches, seen int // that were prepared; addresses that were known or unknown then
+	// batches were prepared, or could have been; tried are the addresses that were read since the last.
+	batches, tried int
 }
 
 // A recentType is a result of typeTable.at: most objects that lie near each other are of few types.
@@ -147,8 +147,25 @@ type recentType struct {
 
 const recentBits = 10
 
-// recentOf returns the place of an address: multiplicative hashing, Knuth, TAOCP 3, section 6.4.
-func recentOf(address uint64) uint64 { return address * 0x9e3779b97f4a7c15 >> (64 - recentBits) }
+// noTypes remembers addresses that have no type, the last four of each place. There are as many as
+// structures of C++, and most are met once.
+type noTypes [1 << noTypesBits][4]uint64
+
+const noTypesBits = 15
+
+func (n *noTypes) has(address uint64) bool {
+	place := &n[placeOf(address, noTypesBits)]
+	return place[0] == address || place[1] == address || place[2] == address || place[3] == address
+}
+
+func (n *noTypes) add(address uint64) {
+	place := &n[placeOf(address, noTypesBits)]
+	place[0], place[1], place[2], place[3] = address, place[0], place[1], place[2]
+}
+
+// placeOf returns the place of an address in a table of 1 << bits: multiplicative hashing, Knuth, TAOCP
+// 3, section 6.4.
+func placeOf(address, bits uint64) uint64 { return address * 0x9e3779b97f4a7c15 >> (64 - bits) }
 
 // hasBase reports whether a type, or one that it is derived from, is among some by name.
 func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
@@ -169,13 +186,12 @@ func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
 // at returns the type at an address, nil if there is none. It reads each address once. Types
 // lead to other types, and forged ones in a circle: it follows maxBases.
 func (types *typeTable) at(address uint64) *typeInfo {
-	recent := &types.recent[recentOf(address)]
+	recent := &types.recent[placeOf(address, recentBits)]
 	if recent.address == address {
 		return recent.t
 	}
-	t, isKnown := types.known[address]
-	_, isNone := types.unknown[address]
-	if isKnown || isNone {
+	t := types.known[address]
+	if t != nil || types.none.has(address) {
 		*recent = recentType{address, t}
 		return t
 	}
@@ -185,6 +201,7 @@ func (types *typeTable) at(address uint64) *typeInfo {
 	}
 
 	// Its own type and its base are types, too, and are read on the way.
+	types.tried++
 	types.depth++
 	t = types.read(address)
 	types.depth--
@@ -193,20 +210,12 @@ func (types *typeTable) at(address uint64) *typeInfo {
 	}
 
 	if t == nil || len(types.known) >= maxTypes {
-		types.setUnknown(address)
+		types.none.add(address)
 		return nil
 	}
 
 	types.known[address] = t
 	return t
-}
-
-// setUnknown notes that an address has no type.
-func (types *typeTable) setUnknown(address uint64) {
-	if len(types.unknown) >= maxNotTypes { // memory is bounded, whatever a process has
-		clear(types.unknown)
-	}
-	types.unknown[address] = struct{}{}
 }
 
 // mayBe reports whether an address is where types are: in variables of files and in chunks of
@@ -228,9 +237,8 @@ const fewBatches, fewTypes = 32, 8
 // prepare reads the types of the objects of a batch of pieces, if many are new. To read them one by one
 // costs a call each, and to collect them first costs a pass over the pieces.
 func (types *typeTable) prepare(pieces []*piece) {
-	seen := len(types.known) + len(types.unknown)
-	isNew := seen-types.seen > fewTypes
-	types.seen = seen
+	isNew := types.tried > fewTypes
+	types.tried = 0
 	if types.batches++; types.batches > fewBatches && !isNew {
 		return
 	}
@@ -279,12 +287,10 @@ func (types *typeTable) appendUnknown(unknown []uint64, content []byte) []uint64
 		}
 
 		address := mem.Word(content, head+cpython.ObType)
-		if types.recent[recentOf(address)].address == address {
+		if types.recent[placeOf(address, recentBits)].address == address {
 			continue
 		}
-		_, isType := types.known[address]
-		_, isNone := types.unknown[address]
-		if !isType && !isNone && types.mayBe(address) {
+		if !types.none.has(address) && types.known[address] == nil && types.mayBe(address) {
 			unknown = append(unknown, address)
 		}
 	}
@@ -305,7 +311,8 @@ func (types *typeTable) readAll(unknown []uint64) {
 		if head := heads[i]; head == nil || types.mayBeType(head) {
 			likely = append(likely, address) // that are not in RAM may be in a file
 		} else {
-			types.setUnknown(address)
+			types.none.add(address)
+			types.tried++
 		}
 	}
 
@@ -333,8 +340,7 @@ func (types *typeTable) mayBeType(head []byte) bool {
 	if t := types.known[meta]; t != nil {
 		return t.flags&cpython.FlagTypeSubclass != 0
 	}
-	_, isNone := types.unknown[meta]
-	return !isNone && types.mayBe(meta)
+	return !types.none.has(meta) && types.mayBe(meta)
 }
 
 // mayBeHeader reports whether the numbers of a PyTypeObject are plausible.

@@ -97,38 +97,68 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
-// TestData walks a heap of three chunks of 48 KiB: numbers, numbers with one reference behind the first
-// pages, and numbers with the address of code. Only the second one is all read.
-func TestData(t *testing.T) {
-	const chunk, chunks, top = 48 << 10, 3, 4 << 10
-	content := make([]byte, chunk*chunks+top)
+// TestWalk reads a heap with chunks of 1 MiB between small ones: numbers, numbers with references in
+// the middle, and numbers that are free. The inside of the second one alone is read. The memory of the
+// first one begins with a page.
+func TestWalk(t *testing.T) {
+	const small, large, free = 1 << 10, 1 << 20, 7
+	sizes := []int{small, small, small, small - 16, large, large, small, large, small, small}
+	content := make([]byte, 3*large+7*small-16)
 	for at := 0; at < len(content); at += wordSize {
 		binary.LittleEndian.PutUint64(content[at:], 0x3ff0_0000_0000_0000)
 	}
-	for i := range chunks {
-		binary.LittleEndian.PutUint64(content[chunk*i+wordSize:], chunk|prevInUse)
+	at, starts := 0, []int{}
+	for i, size := range sizes {
+		flags := prevInUse
+		if i == free+1 {
+			flags = 0
+		}
+		binary.LittleEndian.PutUint64(content[at+wordSize:], uint64(size|flags))
+		starts, at = append(starts, at), at+size
 	}
-	binary.LittleEndian.PutUint64(content[chunk*chunks+wordSize:], top|prevInUse)
-	const code = forgedAt + 1<<30
-	binary.LittleEndian.PutUint64(content[chunk+30<<10:], forgedAt+16)
-	binary.LittleEndian.PutUint64(content[2*chunk+30<<10:], code)
+	middle := starts[5] + large/2
+	for i := range probedBytes / wordSize {
+		binary.LittleEndian.PutUint64(content[middle+i*wordSize:], forgedAt+16)
+	}
 
 	forged := newImage(content)
 	m := newMemory(nil, forged)
 	m.maps = []process.Mapping{
 		{Start: forgedAt, End: forged.span().End, Read: true, Write: true, Path: "[heap]"},
-		{Start: code, End: code + 1<<20, Read: true, Execute: true, Path: "/lib/libc.so.6"},
 	}
-	parts, err := m.walkHeap(forged.span())
-	all := mem.Span{Start: forgedAt, End: forgedAt + chunk*chunks + 16} // up to the header of the top
-	if err != nil || !slices.Equal(parts, []mem.Span{all}) {
-		t.Fatalf("%x, %v, want %x", parts, err, all)
-	}
+	heap := mem.Span{Start: forgedAt, End: forgedAt + uint64(len(content))}
+	m.regions, m.spans = []region{{heap, regionHeap}}, mem.Spans{wholePages(heap)}
+	m.findParts()
 
-	rest := func(i uint64) mem.Span { // whole pages behind the first bytes, to the last one
-		return mem.Span{Start: forgedAt + chunk*i + process.PageSize, End: forgedAt + chunk*(i+1)}
+	var found []int
+	read := uint64(0)
+	references := 0
+	err := m.each(nil, func(p *piece) error {
+		for _, k := range p.chunks {
+			if p.At(k.User().Start, 1) == nil { // it is in the piece before or in the next one
+				continue
+			}
+			i := slices.Index(starts, int(k.Start-forgedAt))
+			if i < 0 || k.Size != uint64(sizes[i]) || k.InUse == (i == free) && i < len(sizes)-1 {
+				t.Errorf("chunk %d is %+v", i, k)
+			}
+			found = append(found, i)
+		}
+		read += uint64(len(p.Bytes))
+		for i := 0; i < len(p.Bytes); i += wordSize {
+			if binary.LittleEndian.Uint64(p.Bytes[i:]) == forgedAt+16 {
+				references++
+			}
+		}
+		return nil
+	})
+	if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}; err != nil || !slices.Equal(found, want) {
+		t.Errorf("%v, chunks %v, want %v", err, found, want)
 	}
-	if want := []mem.Span{rest(0), rest(2)}; !slices.Equal(m.data, want) {
-		t.Errorf("leaves out %x, want %x", m.data, want)
+	if references != probedBytes/wordSize {
+		t.Errorf("%d references of %d", references, probedBytes/wordSize)
+	}
+	if least, most := uint64(large), uint64(large+large/4); read < least || read > most {
+		t.Errorf("read %d bytes, want %d to %d", read, least, most)
 	}
 }

@@ -246,7 +246,7 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 
 	for i, s := range ranges {
 		isBulk[i] = true
-		n := max(minProbes, min(maxProbes, s.Len()/probedBytes))
+		n := probesOf(s.Len())
 		for k := range n {
 			at := (s.Start + s.Len()*(2*k+1)/(2*n)) &^ (probeBytes - 1)
 			switch k { // where the header of a pool is, of an arena that ends or begins within
@@ -264,6 +264,25 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 		}
 	}
 	return isBulk, flush()
+}
+
+// probesOf returns the number of probes in some bytes.
+func probesOf(bytes uint64) uint64 { return max(minProbes, min(maxProbes, bytes/probedBytes)) }
+
+// isBulk reports whether memory that was read has no pointers, by as many probes as areBulk.
+func (m *memory) isBulk(content []byte) bool {
+	size := uint64(len(content))
+	n := probesOf(size)
+	for k := range n {
+		at := mem.AlignDown(size*(2*k+1)/(2*n), wordSize)
+		if k == 0 { // a table is filled from its start
+			at = 0
+		}
+		if m.hasPointers(content[at:min(size, at+probeBytes)]) {
+			return false
+		}
+	}
+	return true
 }
 
 // hasPointers reports whether a page has words that lead to memory that may have objects. Floats

@@ -222,13 +222,8 @@ func (c *counter) visitChunks(p *piece) error {
 	return nil
 }
 
-// alone counts the objects of large chunks.
+// alone counts the objects of chunks with a mapping of their own.
 func (c *counter) alone() error {
-	for _, k := range c.heap.memory.large {
-		if c.chunkAlone(block{k.User(), blockChunk}); c.heap.memory.budget.isSpent() {
-			return errLate
-		}
-	}
 	for _, s := range c.heap.heaps.Mapped {
 		if c.chunkAlone(block{glibc.UserOf(s), blockMmapped}); c.heap.memory.budget.isSpent() {
 			return errLate

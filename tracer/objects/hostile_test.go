@@ -107,26 +107,10 @@ func FuzzChunks(f *testing.F) {
 			return
 		}
 		m := newMemory(nil, forged)
-		parts, err := m.walkHeap(heap)
-		if err != nil {
-			t.Fatal(err)
-		}
-		end := heap.Start
-		for _, part := range parts {
-			if part.Start < end || part.End <= part.Start || part.End > heap.End {
-				t.Fatalf("%x of %x", parts, heap)
-			}
-			end = part.End
-		}
-		for _, c := range m.large {
-			if c.Start < heap.Start || c.End() > heap.End || c.Size < minLarge {
-				t.Fatalf("%+v of %x", c, heap)
-			}
-		}
-
 		m.regions, m.spans = []region{{heap, regionHeap}}, mem.Spans{wholePages(heap)}
-		end = heap.Start
-		err = m.each(nil, func(p *piece) error {
+		m.findParts()
+		end := heap.Start
+		err := m.each(nil, func(p *piece) error {
 			for _, c := range p.chunks {
 				if c.Start < heap.Start || c.Start >= p.End() || c.End() > heap.End ||
 					c.Size < minChunk || c.Start < end && c.Start >= p.Start {
@@ -138,6 +122,11 @@ func FuzzChunks(f *testing.F) {
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, p := range m.inside {
+			if p.Start < heap.Start || p.End > heap.End || p.Start >= p.End {
+				t.Fatalf("%x of %x", p, heap)
+			}
 		}
 		if most := 2*(glibc.MaxAlone+len(content)) + 1<<10; forged.reads > most {
 			t.Fatalf("%d reads of %d bytes", forged.reads, len(content))

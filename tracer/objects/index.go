@@ -188,15 +188,12 @@ func (x *index) read(only map[uint64]bool) error {
 	x.edges, x.only = x.edges[:0], only
 	clear(x.repeated[:])
 
-	part, isFull := 0, false
+	isFull := false
 	err := x.memory.each(nil, func(p *piece) error {
-		for !x.isPart(part, p) {
-			part++
-		}
-		if part == len(x.first) {
+		first := x.numberOf(p)
+		if first == 0 {
 			return errLate
 		}
-		first := uint64(x.first[part])
 		if x.erase(p, first); isFull {
 			return nil
 		}
@@ -226,10 +223,17 @@ func (x *index) read(only map[uint64]bool) error {
 	return nil
 }
 
-// isPart reports whether a piece is a part of the memory, or behind all parts that are numbered.
-func (x *index) isPart(i int, p *piece) bool {
-	return i == len(x.first) || x.memory.parts[i].Start == p.Start &&
-		x.memory.regions[x.memory.parts[i].region] == p.region
+// numberOf returns the number of the first page of a piece; 0: it is behind all that are numbered.
+func (x *index) numberOf(p *piece) uint64 {
+	m := x.memory
+	i := lastAt(m.parts, p.Start+1, func(p part) uint64 { return p.Start })
+	for i >= 0 && m.regions[m.parts[i].region] != p.region { // two of them may share a page
+		i--
+	}
+	if i < 0 || i >= len(x.first) {
+		return 0
+	}
+	return uint64(x.first[i]) + (p.Start-m.parts[i].Start)/indexPage
 }
 
 // scan takes the words of a piece that lead to blocks. first is the number of its first word.

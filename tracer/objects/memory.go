@@ -2,7 +2,6 @@ package objects
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"os"
 	"slices"
@@ -31,9 +30,6 @@ const (
 	// minBulk is the size of the smallest part of a window that is checked; minLarge the size of
 	// the smallest chunk.
 	minBulk, minLarge = 32 << 10, 64 << 10
-	// minData is the size of the smallest range in a smaller chunk that is left out: to read the pages
-	// around many shorter ones takes as long as to read all.
-	minData = 16 << 10
 	// minPointers is the number of words in one probe that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
 	minPointers = 2
@@ -91,12 +87,11 @@ type memory struct {
 	buffer   []byte
 	mmapped  []block        // chunks with a mapping of their own, that are known so far, in order
 	without  mem.Span       // the last memory that was searched back, and in which none begins
-	large    []glibc.Chunk  // of heaps, in use, and left out as bulk data
-	data     []mem.Span     // whole pages of smaller chunks that lead nowhere
+	inside   []part         // whole pages of large chunks of heaps, in use, that were not read
 	others   heap.Blocks    // of another malloc than glibc's; nil: it shows none
 	frames   mem.Spans      // variables of running functions: they are no bulk
 	budget   *budget        // of the census or search
-	prepare  func([]*piece) // before these are visited, in order; nil: nothing is done
+	prepare  func([]*piece) // before these are visited; nil: nothing is done
 	bulk     uint64         // bytes that are left out
 	read     uint64         // bytes that were read
 	// areObjects are words that were checked, and whether they lead to objects of CPython.
@@ -116,9 +111,7 @@ func newMemory(p *process.Process, r reader) *memory {
 // find finds the memory of the process that is worth a search. others are the regions of roots.
 func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	m.noteMmapped(heaps)
-	if err := m.findRegions(heaps.Spans, others, m.walkHeap); err != nil {
-		return err
-	}
+	m.findRegions(heaps.Spans, others)
 	if err := m.findResident(); err != nil {
 		return err
 	}
@@ -126,18 +119,19 @@ func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	if err := m.leaveOutBulk(); err != nil {
 		return err
 	}
-	m.leaveOut(mem.MergeSpans(m.data))
-
 	m.findParts()
-	return nil
+	if m.spans.Len() <= maxNumbered {
+		return nil
+	}
+	return m.leaveOutInside()
 }
 
 // findBlocks finds the regions alone, in which blocks are: a sweep reads all memory, and needs not
 // know which part of it has pointers.
 func (m *memory) findBlocks(heaps liveness.Heaps, others []region) error {
 	m.noteMmapped(heaps)
-	whole := func(s mem.Span) ([]mem.Span, error) { return []mem.Span{s}, nil }
-	return m.findRegions(heaps.Spans, others, whole)
+	m.findRegions(heaps.Spans, others)
+	return nil
 }
 
 // noteMmapped notes the chunks with a mapping of their own that are known.
@@ -147,24 +141,16 @@ func (m *memory) noteMmapped(heaps liveness.Heaps) {
 	}
 }
 
-// findRegions divides the writable, private memory: first come the regions of roots, then the parts
-// of the heaps of glibc that partsOf returns, and the rest is anonymous memory.
-func (m *memory) findRegions(
-	heaps []mem.Span, others []region, partsOf func(mem.Span) ([]mem.Span, error),
-) error {
+// findRegions divides the writable, private memory: first come the regions of roots, then the heaps of
+// glibc, and the rest is anonymous memory.
+func (m *memory) findRegions(heaps []mem.Span, others []region) {
 	candidates := slices.Clone(others)
 	var taken []mem.Span
 	for _, r := range others {
 		taken = append(taken, r.Span)
 	}
 	for _, s := range heaps {
-		segments, err := partsOf(s)
-		if err != nil {
-			return err
-		}
-		for _, segment := range segments {
-			candidates = append(candidates, region{segment, regionHeap})
-		}
+		candidates = append(candidates, region{s, regionHeap})
 		taken = append(taken, s)
 	}
 
@@ -181,7 +167,6 @@ func (m *memory) findRegions(
 	}
 
 	m.regions = disjoint(candidates)
-	return nil
 }
 
 // findResident finds the pages of the regions that are in RAM. To read others would bring them back
@@ -197,7 +182,10 @@ func (m *memory) findResident() error {
 	var resident []mem.Span
 	var runs []mem.Run
 	for _, r := range m.regions {
-		whole := wholePages(r.Span)
+		whole, round := wholePages(r.Span), uint64(pymalloc.MaxPoolSize)
+		if r.kind == regionHeap {
+			round = windowBytes
+		}
 		runs, err = pagemap.AnonymousRuns(runs[:0], whole.Start, whole.End)
 		if errors.Is(err, os.ErrNotExist) {
 			return err
@@ -206,10 +194,11 @@ func (m *memory) findResident() error {
 			if run.Swapped {
 				continue
 			}
-			// Whole pools, of which some pages may not have been touched.
+			// Whole pools, of which some pages may not have been touched. Nor have all pages of a
+			// heap: its chunks go on behind them.
 			resident = append(resident, mem.Span{
-				Start: max(whole.Start, run.Start&^(pymalloc.MaxPoolSize-1)),
-				End:   min(whole.End, mem.AlignUp(run.End, pymalloc.MaxPoolSize)),
+				Start: max(whole.Start, mem.AlignDown(run.Start, round)),
+				End:   min(whole.End, mem.AlignUp(run.End, round)),
 			})
 		}
 	}
@@ -273,91 +262,6 @@ func (m *memory) readAround(start, size uint64) []byte {
 	return content[start-whole.Start:][:size:size]
 }
 
-// A heapReader reads the memory of a heap: glibc.LargeReader.
-type heapReader struct {
-	*memory
-	heap mem.Span
-}
-
-// ReadPages implements glibc.LargeReader.
-func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
-	p, err := r.readPiece(s, region{r.heap, regionHeap})
-	if err != nil {
-		return nil, err
-	}
-	return &p.Piece, nil
-}
-
-// Small implements glibc.LargeReader. It notes the whole pages of a chunk in which no word leads to
-// memory that can be written: tensors, images and text of some KiB. References may lead to the first
-// bytes of a chunk, and its object is there.
-func (r heapReader) Small(p *mem.Piece, k glibc.Chunk) {
-	s := mem.Span{
-		Start: mem.AlignUp(k.User().Start+maxInterior*wordSize, process.PageSize),
-		End:   mem.AlignDown(k.End(), process.PageSize),
-	}
-	if s.Start+minData <= s.End && !r.leads(p.At(s.Start, s.Len())) {
-		r.data = append(r.data, s)
-	}
-}
-
-// leads reports whether a word of some bytes may refer to memory that can be written.
-func (m *memory) leads(content []byte) bool {
-	for i := 0; i+wordSize <= len(content); i += wordSize {
-		w := binary.LittleEndian.Uint64(content[i:])
-		if w-process.PageSize >= maxAddress || (w+1)%wordSize > 2 { // a tag changes the lowest bit
-			continue
-		}
-		if v, ok := process.FindMapping(m.maps, w); ok && v.Read && v.Write {
-			return true
-		}
-	}
-	return false
-}
-
-// IsLate implements glibc.LargeReader.
-func (r heapReader) IsLate() bool { return r.budget.isSpent() }
-
-// walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
-// a chunk to the header of the next one that is large and has no pointers. Where the chunks do not
-// fit, the rest is one part.
-func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
-	chain := &glibc.Chain{Memory: m.reader, Heap: heap}
-	candidates, err := chain.Large(minLarge, minData, heapReader{m, heap})
-	if err != nil {
-		return nil, err
-	}
-
-	var spans []mem.Span
-	for _, c := range candidates {
-		spans = append(spans, c.User())
-	}
-	isBulk, err := m.areBulk(spans)
-	if err != nil {
-		return nil, err
-	}
-
-	at := heap.Start
-	for i, c := range candidates {
-		if c.InUse && !isBulk[i] {
-			continue
-		}
-
-		// The header shows whether the chunk before is in use.
-		parts = append(parts, mem.Span{Start: at, End: min(c.Start+glibc.HeaderSize, heap.End)})
-		at = c.End()
-		m.bulk += c.Size
-		if c.InUse {
-			m.large = append(m.large, c)
-		}
-	}
-
-	if at < heap.End {
-		parts = append(parts, mem.Span{Start: at, End: heap.End})
-	}
-	return parts, nil
-}
-
 // isMapped reports whether an address is in memory that a pointer to an object or to code leads to.
 func (m *memory) isMapped(address uint64) bool {
 	v, ok := process.FindMapping(m.maps, address)
@@ -369,7 +273,8 @@ type piece struct {
 	mem.Piece
 	memory *memory
 	region region
-	// chunks of a heap that begin in the piece or before, in order; of a heap only.
+	// chunks of a heap that begin in the piece or before, in order; of a heap only. The inside of a
+	// large chunk has none.
 	chunks []glibc.Chunk
 	pools  map[uint64]*pymalloc.Pool
 }
@@ -407,36 +312,53 @@ func (m *memory) findParts() {
 	}
 }
 
-// each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes
-// are valid until visit returns. choose reports which windows of anonymous memory are read; nil:
-// all. The error is errLate when the time is used up.
+// each reads all memory, and calls visit for each piece. Its bytes are valid until visit returns.
+// choose reports which windows of anonymous memory are read; nil: all. The error is errLate when the
+// time is used up.
 func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) error {
 	reading := batchReader{memory: m, visit: visit}
 	for _, p := range m.parts {
-		if choose != nil && m.regions[p.region].kind == regionAnonymous && !choose(p.Span) {
+		kind := m.regions[p.region].kind
+		if kind == regionHeap || kind == regionAnonymous && choose != nil && !choose(p.Span) {
 			continue
 		}
-
-		if reading.bytes+p.Len() > pieceBytes {
-			if err := reading.flush(); err != nil {
-				return err
-			}
+		if err := reading.add(p); err != nil {
+			return err
 		}
-		reading.batch, reading.bytes = append(reading.batch, p), reading.bytes+p.Len()
+	}
+
+	if err := m.eachOfHeaps(visit); err != nil {
+		return err
+	}
+	left, err := m.insideWithPointers()
+	if err != nil {
+		return err
+	}
+	for _, p := range left {
+		if err := reading.add(p); err != nil {
+			return err
+		}
 	}
 	return reading.flush()
 }
 
-// A batchReader reads several parts at once. Pieces are visited in the order of their addresses, as
-// the chain of a heap goes on from one to the next.
+// A batchReader reads several parts at once.
 type batchReader struct {
 	memory *memory
 	visit  func(*piece) error
 	batch  []part
 	bytes  uint64
-	// chain is the chain of the region of the last part, if it is a heap.
-	chain       *glibc.Chain
-	chainRegion int
+}
+
+// add adds a part, of at most pieceBytes, to the batch.
+func (r *batchReader) add(p part) error {
+	if r.bytes+p.Len() > pieceBytes {
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	r.batch, r.bytes = append(r.batch, p), r.bytes+p.Len()
+	return nil
 }
 
 // flush reads the parts of the batch by one call: a process has thousands of small regions.
@@ -463,39 +385,32 @@ func (r *batchReader) flush() error {
 
 	m.read += r.bytes
 	content := m.buffer
-	pieces := make([]mem.Piece, len(r.batch))
+	read := make([]*piece, len(r.batch))
 	for i, part := range r.batch {
 		n := part.Len()
-		pieces[i] = mem.Piece{
-			Start: part.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
+		read[i] = &piece{
+			Piece: mem.Piece{
+				Start: part.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
+			},
+			memory: m, region: m.regions[part.region],
 		}
 		content, present = content[n:], present[n/process.PageSize:]
 	}
 
-	read := make([]*piece, len(r.batch))
-	for i, part := range r.batch {
-		p := &piece{Piece: pieces[i], memory: m, region: m.regions[part.region]}
-		read[i] = p
-		// Where a chunk begins follows from the chunks before it, in the pieces before.
-		if p.region.kind == regionHeap {
-			if r.chain == nil || r.chainRegion != part.region {
-				r.chain = &glibc.Chain{Memory: m.reader, Heap: p.region.Span, Cached: m.cached}
-				r.chainRegion = part.region
-			}
-			r.chain.Beside = pieces
-			p.chunks = r.chain.Through(&p.Piece)
-		}
-	}
+	r.batch, r.bytes = r.batch[:0], 0
+	return m.visitAll(read, r.visit)
+}
+
+// visitAll prepares some pieces, and visits them.
+func (m *memory) visitAll(pieces []*piece, visit func(*piece) error) error {
 	if m.prepare != nil {
-		m.prepare(read)
+		m.prepare(pieces)
 	}
-	for _, p := range read {
-		if err := r.visit(p); err != nil {
+	for _, p := range pieces {
+		if err := visit(p); err != nil {
 			return err
 		}
 	}
-
-	r.batch, r.bytes = r.batch[:0], 0
 	return nil
 }
 

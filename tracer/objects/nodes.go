@@ -197,13 +197,6 @@ func (nodes *nodeTable) newNode(b block, content []byte) *node {
 func (nodes *nodeTable) at(address uint64) *node {
 	h := nodes.heap
 	r, ok := h.memory.regionAt(address)
-	// A large chunk without pointers is in no region, and may be a sample all the same.
-	for _, s := range h.heaps.Spans {
-		if address >= s.Start && address < s.End {
-			r, ok = region{s, regionHeap}, true
-		}
-	}
-
 	if !ok {
 		return nil
 	}

@@ -65,6 +65,10 @@ func testKeptPages(t *testing.T) {
 	for at := 0; at < typed; at += wordSize { // none is the head of a type
 		content[at+1] &^= cpython.FlagReady >> 8
 	}
+	for at := uint64(0); at < typed; at += process.PageSize { // its own type may be one
+		binary.LittleEndian.PutUint64(content[at:], 1)
+		binary.LittleEndian.PutUint64(content[at+cpython.ObType:], forgedAt+at+process.PageSize/2)
+	}
 	forged := newImage(content)
 	m := newMemory(nil, boundedReader{forged, t})
 	m.regions = []region{{forged.span(), regionStatic}}

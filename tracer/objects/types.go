@@ -135,8 +135,6 @@ type typeTable struct {
 	none   *noTypes
 	depth  int // of types that lead to each other, and are being read
 
-	// batches were prepared, or could have been; tried are the addresses that were read since the last.
-	batches, tried int
 }
 
 // A recentType is a result of typeTable.at: most objects that lie near each other are of few types.
@@ -201,7 +199,6 @@ func (types *typeTable) at(address uint64) *typeInfo {
 	}
 
 	// Its own type and its base are types, too, and are read on the way.
-	types.tried++
 	types.depth++
 	t = types.read(address)
 	types.depth--
@@ -230,19 +227,9 @@ func (types *typeTable) mayBe(address uint64) bool {
 		r.kind == regionAnonymous && !types.hasHeaps)
 }
 
-// The types of the first batches are read at once, and so are the types of batches that follow one
-// with many new addresses.
-const fewBatches, fewTypes = 32, 8
-
-// prepare reads the types of the objects of a batch of pieces, if many are new. To read them one by one
-// costs a call each, and to collect them first costs a pass over the pieces.
+// prepare reads the types of the objects of a batch of pieces. To read them one by one costs a call
+// each.
 func (types *typeTable) prepare(pieces []*piece) {
-	isNew := types.tried > fewTypes
-	types.tried = 0
-	if types.batches++; types.batches > fewBatches && !isNew {
-		return
-	}
-
 	var unknown []uint64
 	for _, p := range pieces {
 		switch p.region.kind {
@@ -312,7 +299,6 @@ func (types *typeTable) readAll(unknown []uint64) {
 			likely = append(likely, address) // that are not in RAM may be in a file
 		} else {
 			types.none.add(address)
-			types.tried++
 		}
 	}
 

@@ -58,29 +58,3 @@ func TestWalkBounds(t *testing.T) {
 		}
 	}
 }
-
-// TestBeside follows chunks of three pages, of which the first is in RAM. The headers of the pieces
-// that were read together are not read again.
-func TestBeside(t *testing.T) {
-	const start, size, chunks = 1 << 40, 3 * mem.PeekSize, 5
-	var pieces []mem.Piece
-	for i := range uint64(chunks) {
-		page := make([]byte, mem.PeekSize)
-		binary.LittleEndian.PutUint64(page[8:], size|prevInUse)
-		pieces = append(pieces, mem.Piece{Start: start + i*size, Bytes: page, Present: []bool{true}})
-	}
-
-	memory := &brokenMemory{}
-	c := &Chain{
-		Memory: memory, Heap: mem.Span{Start: start, End: start + 2*chunks*size}, Beside: pieces,
-	}
-	for i := range pieces {
-		found := c.Through(&pieces[i])
-		if len(found) != 1 || found[0].Start != pieces[i].Start || !found[0].InUse {
-			t.Errorf("piece %d has %+v", i, found)
-		}
-	}
-	if memory.pages != 1 { // the header behind the last chunk
-		t.Errorf("%d headers were read", memory.pages)
-	}
-}

@@ -1,0 +1,215 @@
+package objects
+
+import (
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+const (
+	// maxWalk is how much of a heap is read at once. A large chunk may begin in it, and is read in vain.
+	maxWalk = 2 << 20
+	// maxDoublings bounds the pages that are read before their turn: 32.
+	maxDoublings = 5
+	// maxNumbered is the memory in which the inside of large chunks is left out while an index is made;
+	// of more, it is left out before, as an index takes memory for each page.
+	maxNumbered = 4 << 30
+)
+
+// A heapReader reads the parts of a heap in order. It follows the chunks, and does not read the inside
+// of large ones.
+type heapReader struct {
+	memory *memory
+	index  int // of the region
+	chain  *glibc.Chain
+	visit  func(*piece) error
+	skip   uint64 // the address at which the last large chunk ends, in whole pages
+	bytes  uint64 // that are read at once
+
+	// ahead are pages that were read for a header. The next piece begins with such a page behind a
+	// large chunk.
+	ahead map[uint64][]byte
+	// Buffers of one size often follow each other: distance is between the last two headers that were
+	// not in a piece, and alike is how many have followed at it.
+	header, distance, alike uint64
+}
+
+// eachOfHeaps reads the heaps, and calls visit for each piece. It notes the inside of large chunks in
+// use.
+func (m *memory) eachOfHeaps(visit func(*piece) error) error {
+	m.inside = m.inside[:0]
+	var r *heapReader
+	for _, p := range m.parts {
+		if m.regions[p.region].kind != regionHeap {
+			continue
+		}
+		if r == nil || r.index != p.region {
+			r = &heapReader{memory: m, index: p.region, visit: visit, bytes: process.PageSize}
+			r.chain = &glibc.Chain{Memory: r, Heap: m.regions[p.region].Span, Cached: m.cached}
+		}
+		if err := r.readPart(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *heapReader) readPart(whole part) error {
+	m := r.memory
+	for at := max(whole.Start, r.skip); at < whole.End; {
+		if m.budget.check() {
+			return errLate
+		}
+		p, err := r.readPiece(mem.Span{Start: at, End: min(whole.End, at+r.bytes)})
+		if err != nil {
+			return err
+		}
+		p.chunks = r.chain.Through(&p.Piece)
+		r.clearBulk(p)
+		if err := m.visitAll([]*piece{p}, r.visit); err != nil {
+			return err
+		}
+
+		at, r.bytes = p.End(), min(2*r.bytes, maxWalk)
+		if len(p.chunks) == 0 {
+			continue
+		}
+		last := p.chunks[len(p.chunks)-1]
+		end := mem.AlignDown(last.End(), process.PageSize)
+		switch {
+		case last.Size < minLarge || end <= at:
+		case firstsOf(last) > at: // its first words are in the next page
+			r.bytes = process.PageSize
+		default:
+			r.noteInside(last, at)
+			at, r.skip, r.bytes = end, end, process.PageSize // the next one may be large, too
+		}
+	}
+	return nil
+}
+
+// readPiece reads whole pages of the heap.
+func (r *heapReader) readPiece(s mem.Span) (*piece, error) {
+	in := r.memory.regions[r.index]
+	if content := r.ahead[s.Start]; content != nil && s.Len() == process.PageSize {
+		page := mem.Piece{Start: s.Start, Bytes: content, Present: []bool{true}}
+		return &piece{Piece: page, memory: r.memory, region: in}, nil
+	}
+	return r.memory.readPiece(s, in)
+}
+
+// Peek implements mem.Reader for the chain, which asks for a header that is in no piece. It reads the
+// page of the header, and the pages of the next ones if these follow as the last ones did.
+func (r *heapReader) Peek(addresses []uint64, size int) ([][]byte, error) {
+	at := addresses[0]
+	pageOf := func(address uint64) uint64 { return mem.AlignDown(address, process.PageSize) }
+	if r.alike++; at-r.header != r.distance {
+		r.distance, r.alike = at-r.header, 0
+	}
+	r.header = at
+
+	page := r.ahead[pageOf(at)]
+	if page == nil {
+		var wanted []uint64
+		for i := range uint64(1) << min(r.alike, maxDoublings) {
+			if next := pageOf(at + i*r.distance); next < r.chain.Heap.End && next >= pageOf(at) {
+				wanted = append(wanted, next)
+			}
+		}
+		content := make([]byte, uint64(len(wanted))*process.PageSize)
+		present, err := r.memory.reader.PeekPagesAt(wanted, content)
+		if err != nil {
+			return nil, err
+		}
+		r.memory.read += uint64(len(content))
+		r.ahead = make(map[uint64][]byte, len(wanted))
+		for i, start := range wanted {
+			if present[i] {
+				r.ahead[start] = content[uint64(i)*process.PageSize:][:process.PageSize]
+			}
+		}
+		page = r.ahead[pageOf(at)]
+	}
+
+	from := at % process.PageSize
+	if page == nil || from+uint64(size) > process.PageSize { // a header is in one page
+		return [][]byte{nil}, nil
+	}
+	return [][]byte{page[from:][:size]}, nil
+}
+
+// firstsOf returns where the first words of a chunk end, which may be an object.
+func firstsOf(k glibc.Chunk) uint64 { return k.User().Start + maxInterior*wordSize }
+
+// clearBulk erases the parts of large chunks in a piece that are free, or bulk data. The first words of
+// each stay.
+func (r *heapReader) clearBulk(p *piece) {
+	for _, k := range p.chunks {
+		if k.Size < minLarge {
+			continue
+		}
+		s := mem.Span{Start: max(p.Start, firstsOf(k)), End: min(p.End(), k.End())}
+		if s.Start >= s.End {
+			continue
+		}
+		if content := p.At(s.Start, s.Len()); !k.InUse || r.memory.isBulk(content) {
+			clear(content)
+		}
+	}
+}
+
+// noteInside notes the whole pages of a large chunk from an address on.
+func (r *heapReader) noteInside(k glibc.Chunk, from uint64) {
+	m := r.memory
+	s := mem.Span{Start: from, End: mem.AlignDown(k.End(), process.PageSize)}
+	if k.End() >= r.chain.Heap.End || !k.InUse { // the top chunk, too
+		return
+	}
+	for _, resident := range m.spans.Within(s) {
+		for _, one := range divide(resident, pieceBytes) {
+			m.inside = append(m.inside, part{one, r.index})
+		}
+	}
+}
+
+// insideWithPointers returns the parts of large chunks that have pointers.
+func (m *memory) insideWithPointers() (left []part, err error) {
+	spans := make([]mem.Span, len(m.inside))
+	for i, p := range m.inside {
+		spans[i] = p.Span
+	}
+	isBulk, err := m.areBulk(spans)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range m.inside {
+		if isBulk[i] {
+			m.bulk += p.Len()
+		} else {
+			left = append(left, p)
+		}
+	}
+	return left, nil
+}
+
+// leaveOutInside leaves the bulk data in large chunks out before anything else is read.
+func (m *memory) leaveOutInside() error {
+	if err := m.eachOfHeaps(func(*piece) error { return nil }); err != nil {
+		return err
+	}
+	left, err := m.insideWithPointers()
+	if err != nil {
+		return err
+	}
+	var all, some []mem.Span
+	for _, p := range m.inside {
+		all = append(all, p.Span)
+	}
+	for _, p := range left {
+		some = append(some, p.Span)
+	}
+	m.spans = m.spans.Subtract(mem.MergeSpans(all).Subtract(mem.MergeSpans(some)))
+	m.parts = m.parts[:0]
+	m.findParts()
+	return nil
+}

@@ -11,22 +11,23 @@ type Chain struct {
 
 	at     uint64 // the chunk that the next piece begins in or with
 	isLost bool   // the chunks do not fit: they were changing, or it is no heap
-	alone  int    // headers that were read for themselves
+	last   Chunk  // the chunk at this address, if it was read before
+	alone  int    // headers that were read for themselves, beside this piece
 	// The last of them, and where it is.
 	aloneHeader []byte
 	aloneAt     uint64
 }
 
 const (
-	// MaxAlone bounds the headers that a Chain reads for themselves, beside its pieces.
-	MaxAlone   = 1 << 14
+	// MaxAlone bounds the headers that a Chain reads for themselves, beside each of its pieces.
+	MaxAlone   = 1 << 8
 	resyncHops = 4 // chunks in a row that fit
 )
 
 // Through returns the chunks of a piece; the first may begin before it, and the last end behind it.
 // Pieces come in the order of their addresses.
 func (c *Chain) Through(p *mem.Piece) (chunks []Chunk) {
-	c.at = max(c.at, c.Heap.Start)
+	c.at, c.alone = max(c.at, c.Heap.Start), 0
 	for !c.isLost && c.at < p.Start {
 		k, ok := c.chunk(p, c.at)
 		if !ok || k.End() > p.Start || k.End() >= c.Heap.End {
@@ -51,6 +52,7 @@ func (c *Chain) Through(p *mem.Piece) (chunks []Chunk) {
 		k.InUse = c.isInUse(p, k)
 		chunks = append(chunks, k)
 		if k.End() >= p.End() {
+			c.last = k
 			break
 		}
 		c.at = k.End()
@@ -66,6 +68,9 @@ func (c *Chain) isInUse(p *mem.Piece, k Chunk) bool {
 
 // chunk returns the chunk at an address, if it has a plausible size.
 func (c *Chain) chunk(p *mem.Piece, address uint64) (Chunk, bool) {
+	if c.last.Size != 0 && c.last.Start == address && address < p.Start {
+		return c.last, true
+	}
 	return ParseChunk(c.header(p, address), address, c.Heap.End)
 }
 

@@ -261,7 +261,7 @@ func (h *Heap) program() *sourcecode.Program {
 
 	var paths []string
 	for _, m := range h.roots.modules {
-		paths = append(paths, m.File)
+		paths = append(paths, h.python.FileOf(m))
 	}
 	if h.source = sourcecode.Read(h.process, paths); h.source == nil {
 		h.source = &sourcecode.Program{}

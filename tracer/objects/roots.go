@@ -161,7 +161,7 @@ func (r *roots) classOf(n *node) *typeInfo {
 func (r *roots) fileOf(module string) string {
 	for _, m := range r.modules {
 		if m.Name == module {
-			return m.File
+			return r.types.python.FileOf(m)
 		}
 	}
 	return ""

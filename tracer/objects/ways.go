@@ -439,7 +439,7 @@ func (f *wayFinder) rootOf(w *way) (rootPath, bool) {
 
 	if m, ok := h.roots.modules[w.node.address]; ok {
 		root := keeper.Root{
-			Kind: keeper.RootGlobal, Module: m.Name, File: m.File, Name: h.named(w.ref).attr,
+			Kind: keeper.RootGlobal, Module: m.Name, File: h.python.FileOf(m), Name: h.named(w.ref).attr,
 		}
 		return rootPath{root: root, way: w.below}, true
 	}

@@ -105,7 +105,7 @@ func FuzzRuntime(f *testing.F) {
 			}
 		}
 		if modules, err := r.Modules(); err == nil {
-			check("Modules", modules[0].Name, modules[0].File)
+			check("Modules", modules[0].Name, r.FileOf(modules[0]))
 		}
 		frames, _ := r.Frames()
 		check("Frames")
@@ -232,7 +232,7 @@ func (p *pythonTarget) ask(t *testing.T) {
 
 	modules, _ := p.Modules()
 	for _, m := range modules {
-		check(m.Name, m.File)
+		check(m.Name, p.FileOf(m))
 	}
 	frames, _ := p.Frames()
 	for _, d := range p.said["suspended"] {

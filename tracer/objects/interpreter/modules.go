@@ -1,14 +1,10 @@
 package interpreter
 
-import (
-	"errors"
-	"slices"
-)
+import "errors"
 
 // A Module is an entry of sys.modules.
 type Module struct {
 	Name         string // its key
-	File         string // its __file__; empty if it has none
 	Object, Dict uint64 // addresses of the module and of its dict
 }
 
@@ -56,14 +52,6 @@ func (r *Runtime) Modules() ([]Module, error) {
 		return nil, errNoModules
 	}
 
-	main := slices.IndexFunc(modules, func(m Module) bool { return m.Name == mainModule })
-	for range mainReadings {
-		if main < 0 || modules[main].File != "" {
-			break
-		}
-		modules[main].File = r.newReader().fileOf(modules[main].Dict)
-	}
-
 	return modules, nil
 }
 
@@ -96,17 +84,24 @@ func (r *reader) module(key, value uint64) (m Module, ok bool) {
 		return Module{}, false
 	}
 	m.Object = value
-	if m.Dict, ok = r.pointer(value + r.version.ModuleDict); !ok {
-		return Module{}, false
-	}
-	m.File = r.fileOf(m.Dict)
-	return m, true
+	m.Dict, ok = r.pointer(value + r.version.ModuleDict)
+	return m, ok
 }
 
-// fileOf returns the __file__ of a module, by its dict; empty if there is none.
-func (r *reader) fileOf(dict uint64) (path string) {
-	if file, ok := r.lookup(dict, "__file__", maxGlobals); ok {
-		path, _ = r.text(file, maxPath)
+// FileOf returns the __file__ of a module; empty: it has none. PyTorch has a thousand modules, and few
+// of them are asked for.
+func (r *Runtime) FileOf(m Module) (path string) {
+	readings := 1
+	if m.Name == mainModule {
+		readings = mainReadings
+	}
+	for range readings {
+		reader := r.newReader()
+		if file, ok := reader.lookup(m.Dict, "__file__", maxGlobals); ok {
+			if path, _ = reader.text(file, maxPath); path != "" {
+				break
+			}
+		}
 	}
 	return path
 }

@@ -114,9 +114,12 @@ func (p *pythonTarget) testModules(t *testing.T) {
 		got[m.Name] = m
 	}
 	p.each(t, "module", func(d described) {
-		want := Module{Name: d.Name, File: d.File, Object: d.IDs[0], Dict: d.IDs[1]}
+		want := Module{Name: d.Name, Object: d.IDs[0], Dict: d.IDs[1]}
 		if got[d.Name] != want {
 			t.Errorf("module %+v, want %+v", got[d.Name], want)
+		}
+		if file := p.FileOf(want); file != d.File {
+			t.Errorf("the file of %s is %q, want %q", d.Name, file, d.File)
 		}
 	})
 	if len(modules) != len(p.said["module"]) {

@@ -391,19 +391,16 @@ func (f *forwardSearch) reach(head *node, parents map[uint64]edge, root *keeper.
 	isAlike := false
 	for e := parents[head.block.Start]; e.from != nil; e = parents[e.from.block.Start] {
 		chain.edges = append(chain.edges, e)
-		isAlike = isAlike || len(chain.edges) <= alikeHops && f.areAlike(e.from, head)
+		isAlike = isAlike || len(chain.edges) <= alikeHops && f.isAlike(e.from, head)
 	}
 	if isAlike {
 		f.chains[head] = chain
 	}
 }
 
-// areAlike reports whether two nodes have one type: of Python, or by their vtable.
-func (f *forwardSearch) areAlike(a, b *node) bool {
-	if a.typ != b.typ || a.block.Len() != b.block.Len() {
-		return false
-	}
-	return a.typ != nil || a.first == b.first || !f.nodes.hasVtable(a) && !f.nodes.hasVtable(b)
+// isAlike reports whether two nodes have one type: of Python, or by their vtable.
+func (f *forwardSearch) isAlike(a, b *node) bool {
+	return a.typ != nil && a.typ == b.typ && a.block.Len() == b.block.Len() || f.ways.areAlike(a, b)
 }
 
 // A headChain leads from a variable to the head of a chain that the variable had before.

@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/torch"
 )
 
@@ -21,6 +22,10 @@ type way struct {
 	words  []edge // by which the node refers to the one below; two where a table lies between
 	// container is the one nearest to the sample; nil: none so far.
 	container *node
+	// A run of nodes of one structure of C, as of a list or tree, leads on by the field of the first of
+	// them. alike counts the nodes behind that one, numbers the ones that have a number in the field.
+	field          uint64
+	alike, numbers int
 }
 
 // A rootPath is a root with the way from it down to a sample.
@@ -427,7 +432,30 @@ func (f *wayFinder) up(w *way, e edge) (*way, bool) {
 			return nil, false
 		}
 	}
-	return newWay(w, e, r, w.length+1, []edge{e}), true
+	up := newWay(w, e, r, w.length+1, []edge{e})
+	up.field = e.at - e.from.block.Start
+	if w.below != nil && f.areAlike(w.node, e.from) {
+		up.field, up.alike, up.numbers = w.field, w.alike+1, w.numbers
+		if word, ok := h.pages.word(e.from.block.Start + up.field); ok && word >= process.PageSize &&
+			!h.memory.isMapped(word) {
+			up.numbers++
+		}
+	}
+	return up, up.numbers == 0 || up.alike < minAlike
+}
+
+// minAlike is how many nodes of one structure show that a field of theirs has numbers. A few nodes of one
+// size may be of several structures.
+const minAlike = 3
+
+// areAlike reports whether two blocks of C may be of one structure: they have one size, and one table of
+// functions or none.
+func (f *wayFinder) areAlike(a, b *node) bool {
+	if a.typ != nil || b.typ != nil || a.block.kind != b.block.kind || !isSize(a.block, b.block.Len()) {
+		return false
+	}
+	nodes := f.lists.search.nodes
+	return a.first == b.first || !nodes.hasVtable(a) && !nodes.hasVtable(b)
 }
 
 // rootOf returns the root that the outermost node of a way is: the dict of a module, or a class.

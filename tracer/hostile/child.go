@@ -161,8 +161,8 @@ var pageSize = uint64(os.Getpagesize())
 // than a system call. A gap is in no other page than the bytes around it.
 const nearBytes = 512
 
-// read reads size bytes at each address. Where addresses follow each other closely, and their memory
-// is in RAM, it reads them at once.
+// read reads size bytes at each address. Where addresses follow each other closely, and their
+// memory is in RAM, it reads them at once.
 func (m *memoryReader) read(reads, size int) {
 	for i := range reads {
 		m.addresses = append(m.addresses, m.position(i))
@@ -194,8 +194,8 @@ func (m *memoryReader) read(reads, size int) {
 	}
 }
 
-// near returns how many of the first addresses follow each other closely, and the number of bytes from
-// the first of them to the end of the last.
+// near returns how many of the first addresses follow each other closely, and the number of bytes
+// from the first of them to the end of the last.
 func (m *memoryReader) near(addresses []uint64, size int) (n, bytes int) {
 	n, bytes = 1, size
 	isWhole := true // there is no gap yet
@@ -214,9 +214,9 @@ func (m *memoryReader) near(addresses []uint64, size int) (n, bytes int) {
 	return n, bytes
 }
 
-// findPages finds which pages of the ranges are in RAM and in the page table: then reading them waits
-// for nothing. Bit 63 of an entry says so, proc_pid_pagemap(5). Entries that lie close to each other
-// are read at once.
+// findPages finds which pages of the ranges are in RAM and in the page table: then reading them
+// waits for nothing. Bit 63 of an entry says so, proc_pid_pagemap(5). Entries that lie close to
+// each other are read at once.
 func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 	wanted := m.wanted
 	for _, address := range addresses {
@@ -266,9 +266,9 @@ func (m *memoryReader) readAt(to []byte, address uint64) bool {
 	return errno == 0 && read == len(to)
 }
 
-// preadAtOnce is pread(2) of memory in RAM. It waits for a lock at most, so that Go's scheduler need
-// not hear of it: that would give this thread's place to another one, which costs more than a short
-// read.
+// preadAtOnce is pread(2) of memory in RAM. It waits for a lock at most, so that Go's scheduler
+// need not hear of it: that would give this thread's place to another one, which costs more than a
+// short read.
 func preadAtOnce(fd int, to []byte, offset int64) (int, unix.Errno) {
 	read, _, errno := unix.RawSyscall6(
 		unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&to[0])), uintptr(len(to)),

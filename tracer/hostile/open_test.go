@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A path that leads now to a file and now to a FIFO never has the FIFO opened: another reader of the
-// FIFO's folder sees no open of it.
+// A path that leads now to a file and now to a FIFO never has the FIFO opened: another reader of
+// the FIFO's folder sees no open of it.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")

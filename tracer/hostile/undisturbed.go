@@ -12,8 +12,8 @@ import (
 var undisturbed = unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}
 
 // Undisturbed makes a short system call that holds the lock of a target's address space. The thread
-// does not wait for a CPU meanwhile. Without CAP_SYS_NICE, or in a cgroup without a real-time share,
-// it may have to.
+// does not wait for a CPU meanwhile. Without CAP_SYS_NICE, or in a cgroup without a real-time
+// share, it may have to.
 func Undisturbed(call func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

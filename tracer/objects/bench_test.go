@@ -67,9 +67,9 @@ func (h *holder) steps(b *testing.B) (count int, median, p99, p999, longest floa
 	return count, median, p99, p999, longest
 }
 
-// BenchmarkObjects measures a census and a search in a process that holds some bytes of small objects, and how
-// long the steps of its own work take meanwhile, beside how long they take without. The variable
-// ALLOCSCOPE_BENCH_BYTES has another size.
+// BenchmarkObjects measures a census and a search in a process that holds some bytes of small
+// objects, and how long the steps of its own work take meanwhile, beside how long they take
+// without. The variable ALLOCSCOPE_BENCH_BYTES has another size.
 func BenchmarkObjects(b *testing.B) {
 	sizes := []int{10 << 20, 100 << 20, 1 << 30}
 	if text := os.Getenv("ALLOCSCOPE_BENCH_BYTES"); text != "" {

@@ -49,7 +49,8 @@ func (b *budget) most() *budget {
 	return &part
 }
 
-// part returns the budget of a part of the work that begins now, and takes so much CPU time at most.
+// part returns the budget of a part of the work that begins now, and takes so much CPU time at
+// most.
 func (b *budget) part(limit time.Duration) *budget {
 	part := *b
 	if end := process.OwnCPUTime() + limit; b.ends == 0 || end < b.ends {

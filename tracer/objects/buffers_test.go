@@ -16,8 +16,8 @@ import (
 )
 
 // buffersScript prints the addresses of buffers that lists keep, and of such as only a number or an
-// array leads to that does not own them. The buffers named ends begin at the end of a page: the page
-// behind was never in RAM.
+// array leads to that does not own them. The buffers named ends begin at the end of a page: the
+// page behind was never in RAM.
 const buffersScript = `
 import ctypes
 import numpy
@@ -97,9 +97,9 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
-// TestWalk reads a heap with chunks of 1 MiB between small ones: numbers, numbers with references in
-// the middle, and numbers that are free. The inside of the second one alone is read. The memory of the
-// first one begins with a page.
+// TestWalk reads a heap with chunks of 1 MiB between small ones: numbers, numbers with references
+// in the middle, and numbers that are free. The inside of the second one alone is read. The memory
+// of the first one begins with a page.
 func TestWalk(t *testing.T) {
 	const small, large, free = 1 << 10, 1 << 20, 7
 	sizes := []int{small, small, small, small - 16, large, large, small, large, small, small}

@@ -14,8 +14,8 @@ import (
 )
 
 // leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
-// images, arrays. A trainer has gigabytes of these beside some hundred MiB of objects, and a census or
-// search reads all that is left.
+// images, arrays. A trainer has gigabytes of these beside some hundred MiB of objects, and a census
+// or search reads all that is left.
 func (m *memory) leaveOutBulk() error {
 	var windows []mem.Span
 	for _, r := range m.regions {
@@ -101,7 +101,8 @@ func (m *memory) smallWithPointers(bulk mem.Spans) (mem.Spans, error) {
 }
 
 // firstWithPointers returns where mapped chunks of glibc in bulk data begin with pointers, up to
-// the end of the window: a table that is filled from its start may begin anywhere between two probes.
+// the end of the window: a table that is filled from its start may begin anywhere between two
+// probes.
 func (m *memory) firstWithPointers(bulk mem.Spans) (mem.Spans, error) {
 	if m.others != nil {
 		return nil, nil

@@ -486,7 +486,8 @@ func (c *counter) missing() census.Missing {
 }
 
 // A seenSet remembers addresses of objects in a bit each, by windows. It is exact as long as it has
-// room for each window; from then on it may have some that were not added. Those cost samples alone.
+// room for each window; from then on it may have some that were not added. Those cost samples
+// alone.
 type seenSet struct {
 	windows map[uint64]int // where the bits of a window are, by its number
 	bits    bitmap

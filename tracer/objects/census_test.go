@@ -13,8 +13,8 @@ import (
 // type the interpreter may have besides, or may have dropped and not yet freed.
 const churned, few = 100, 100
 
-// leftOut is the largest share of the objects in chunks of malloc that a census may leave out, since
-// the chunks beside them changed while it followed them.
+// leftOut is the largest share of the objects in chunks of malloc that a census may leave out,
+// since the chunks beside them changed while it followed them.
 const leftOut = 0.01
 
 // TestCensus compares the number of objects with the program's own account, while a thread of it

@@ -46,8 +46,8 @@ func Reread(h *Heap, searches []keeper.Search) (again []keeper.Search, err error
 	return again, nil
 }
 
-// rereadPaths reads the containers on paths once more. It returns false where there are none, or where one
-// of them may be another one by now.
+// rereadPaths reads the containers on paths once more. It returns false where there are none, or
+// where one of them may be another one by now.
 func (o *objectReader) rereadPaths(paths []keeper.Path) (hasAny bool) {
 	for i := range paths {
 		paths[i].Links = slices.Clone(paths[i].Links)
@@ -69,7 +69,8 @@ func (o *objectReader) rereadPaths(paths []keeper.Path) (hasAny bool) {
 	return hasAny
 }
 
-// reread reads a container once more. It is the same one if all entries that were noted are in place.
+// reread reads a container once more. It is the same one if all entries that were noted are in
+// place.
 func (o *objectReader) reread(was keeper.Reading, name string) (now keeper.Reading, ok bool) {
 	head, ok := o.pages.peek(was.Address, cpython.ObjectHead)
 	if !ok || o.version.Refcnt(mem.Word(head, cpython.ObRefcnt)) == 0 { // it was freed
@@ -205,8 +206,8 @@ func limitBy(word uint64) int64 {
 	return int64(word)
 }
 
-// cacheLink returns the link to the entries of a functools.lru_cache. One with a limit has them in a
-// list of its own, too, by which the samples may be found.
+// cacheLink returns the link to the entries of a functools.lru_cache. One with a limit has them in
+// a list of its own, too, by which the samples may be found.
 func (o *objectReader) cacheLink(n *node) (keeper.Link, bool) {
 	dict, _ := o.pages.word(n.address + o.version.LRUCache)
 	maxsize, ok := o.pages.word(n.address + o.version.LRUMaxsize)

@@ -7,17 +7,18 @@ import (
 )
 
 const (
-	// maxWalk is how much of a heap is read at once. A large chunk may begin in it, and is read in vain.
+	// maxWalk is how much of a heap is read at once. A large chunk may begin in it, and is read in
+	// vain.
 	maxWalk = 2 << 20
 	// maxDoublings bounds the pages that are read before their turn: 32.
 	maxDoublings = 5
-	// maxNumbered is the memory in which the inside of large chunks is left out while an index is made;
-	// of more, it is left out before, as an index takes memory for each page.
+	// maxNumbered is the memory in which the inside of large chunks is left out while an index is
+	// made; of more, it is left out before, as an index takes memory for each page.
 	maxNumbered = 4 << 30
 )
 
-// A heapReader reads the parts of a heap in order. It follows the chunks, and does not read the inside
-// of large ones.
+// A heapReader reads the parts of a heap in order. It follows the chunks, and does not read the
+// inside of large ones.
 type heapReader struct {
 	memory *memory
 	index  int // of the region
@@ -29,13 +30,13 @@ type heapReader struct {
 	// ahead are pages that were read for a header. The next piece begins with such a page behind a
 	// large chunk.
 	ahead map[uint64][]byte
-	// Buffers of one size often follow each other: distance is between the last two headers that were
-	// not in a piece, and alike is how many have followed at it.
+	// Buffers of one size often follow each other: distance is between the last two headers that
+	// were not in a piece, and alike is how many have followed at it.
 	header, distance, alike uint64
 }
 
-// eachOfHeaps reads the heaps, and calls visit for each piece. It notes the inside of large chunks in
-// use.
+// eachOfHeaps reads the heaps, and calls visit for each piece. It notes the inside of large chunks
+// in use.
 func (m *memory) eachOfHeaps(visit func(*piece) error) error {
 	m.inside = m.inside[:0]
 	var r *heapReader
@@ -66,7 +67,7 @@ func (r *heapReader) readPart(whole part) error {
 		}
 		p.chunks = r.chain.Through(&p.Piece)
 		r.clearBulk(p)
-		if err := m.visitAll([]*piece{p}, r.visit); err != nil {
+		if err := visitAll(m, []*piece{p}, r.visit); err != nil {
 			return err
 		}
 
@@ -98,8 +99,8 @@ func (r *heapReader) readPiece(s mem.Span) (*piece, error) {
 	return r.memory.readPiece(s, in)
 }
 
-// Peek implements mem.Reader for the chain, which asks for a header that is in no piece. It reads the
-// page of the header, and the pages of the next ones if these follow as the last ones did.
+// Peek implements mem.Reader for the chain, which asks for a header that is in no piece. It reads
+// the page of the header, and the pages of the next ones if these follow as the last ones did.
 func (r *heapReader) Peek(addresses []uint64, size int) ([][]byte, error) {
 	at := addresses[0]
 	pageOf := func(address uint64) uint64 { return mem.AlignDown(address, process.PageSize) }
@@ -141,8 +142,8 @@ func (r *heapReader) Peek(addresses []uint64, size int) ([][]byte, error) {
 // firstsOf returns where the first words of a chunk end, which may be an object.
 func firstsOf(k glibc.Chunk) uint64 { return k.User().Start + maxInterior*wordSize }
 
-// clearBulk erases the parts of large chunks in a piece that are free, or bulk data. The first words of
-// each stay.
+// clearBulk erases the parts of large chunks in a piece that are free, or bulk data. The first
+// words of each stay.
 func (r *heapReader) clearBulk(p *piece) {
 	for _, k := range p.chunks {
 		if k.Size < minLarge {

@@ -257,8 +257,8 @@ func TestSeenSet(t *testing.T) {
 	}
 }
 
-// TestMmapped finds chunks with mappings of their own by any address, in any order, and reads little
-// for those that are in none.
+// TestMmapped finds chunks with mappings of their own by any address, in any order, and reads
+// little for those that are in none.
 func TestMmapped(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -320,8 +320,8 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// TestMasks takes no mask for memory with pointers: a float with a zero beside it is an address of a
-// heap below 4 GiB. The table of a list is memory with pointers there, too.
+// TestMasks takes no mask for memory with pointers: a float with a zero beside it is an address of
+// a heap below 4 GiB. The table of a list is memory with pointers there, too.
 func TestMasks(t *testing.T) {
 	const one = 0x3f800000
 	m := &memory{

@@ -38,7 +38,8 @@ const (
 var errIndexFull = errors.New("too many references")
 
 // An index has the words of the searched memory that lead to blocks in it, by where they lead. One
-// pass over the memory makes it, or two where a table of data is large: then a search follows references without reading all memory again.
+// pass over the memory makes it, or two where a table of data is large: then a search follows
+// references without reading all memory again.
 //
 // It leaves out words that keep nothing: the types of objects, the lists of the garbage collector,
 // and all words of objects that are data, such as text. Nor has it references to such objects, but
@@ -427,8 +428,8 @@ func (x *index) toGrown() (words []uint64) {
 	return words
 }
 
-// growingHeaps returns where heaps may grow while they are read: behind the last memory of each that is
-// read.
+// growingHeaps returns where heaps may grow while they are read: behind the last memory of each
+// that is read.
 func (x *index) growingHeaps() (spans []mem.Span) {
 	heaps, parts := x.heap.heaps.Spans, x.memory.parts
 	for _, s := range heaps[:min(len(heaps), maxGrowing)] {

@@ -167,8 +167,8 @@ func TestMovedHead(t *testing.T) {
 	}
 }
 
-// A table that moves after the index was made is found by its container; so is one that moved before,
-// to memory that the index does not read.
+// A table that moves after the index was made is found by its container; so is one that moved
+// before, to memory that the index does not read.
 func TestMovedTable(t *testing.T) {
 	for name, container := range growing {
 		script := fmt.Sprintf(movingScript, container[0], container[1])
@@ -184,8 +184,8 @@ func TestMovedTable(t *testing.T) {
 	}
 }
 
-// searchMoved searches for the objects of a program that moves them after the memory was listed: after
-// the index was made, or before.
+// searchMoved searches for the objects of a program that moves them after the memory was listed:
+// after the index was made, or before.
 func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Search {
 	t.Helper()
 	target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
@@ -227,8 +227,8 @@ func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Searc
 	return rep.result(suspect, samples[0])
 }
 
-// growingScript has a list that grows at a line of input, is freed at the next, and has its place taken by
-// another one.
+// growingScript has a list that grows at a line of input, is freed at the next, and has its place
+// taken by another one.
 const growingScript = `
 class Kept:
     pass

@@ -54,7 +54,8 @@ func eachPython(t *testing.T, f func(t *testing.T, p python, some []program)) {
 	}
 }
 
-// The interpreter itself can find what refers to an object. That judges the programs, not allocscope.
+// The interpreter itself can find what refers to an object. That judges the programs, not
+// allocscope.
 func testKeepersByGC(t *testing.T) {
 	if !whole {
 		return

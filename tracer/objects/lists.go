@@ -132,8 +132,8 @@ func (l *linkedLists) leads(word uint64, head listPlace, limit *budget) bool {
 	return false
 }
 
-// previous returns the nodes like one that lead to a node of a list by hops: the word at each offset
-// leads to the next one.
+// previous returns the nodes like one that lead to a node of a list by hops: the word at each
+// offset leads to the next one.
 func (l *linkedLists) previous(like *node, node uint64, hops []uint64) []uint64 {
 	if l.heap.memory.budget.isSpent() {
 		return nil

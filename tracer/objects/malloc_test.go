@@ -13,8 +13,8 @@ import (
 )
 
 // Objects of all sizes: in pools, in heaps and with mappings of their own. The first large object
-// that is freed sets the size from which on glibc makes mappings. The data beside moves the table of
-// large into a slab of jemalloc that is alone between large objects.
+// that is freed sets the size from which on glibc makes mappings. The data beside moves the table
+// of large into a slab of jemalloc that is alone between large objects.
 const sizesScript = `
 beside = [bytes(840) for i in range(8)]
 class Small: __slots__ = "payload"

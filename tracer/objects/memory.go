@@ -141,8 +141,8 @@ func (m *memory) noteMmapped(heaps liveness.Heaps) {
 	}
 }
 
-// findRegions divides the writable, private memory: first come the regions of roots, then the heaps of
-// glibc, and the rest is anonymous memory.
+// findRegions divides the writable, private memory: first come the regions of roots, then the heaps
+// of glibc, and the rest is anonymous memory.
 func (m *memory) findRegions(heaps []mem.Span, others []region) {
 	candidates := slices.Clone(others)
 	var taken []mem.Span
@@ -313,8 +313,8 @@ func (m *memory) findParts() {
 }
 
 // each reads all memory, and calls visit for each piece. Its bytes are valid until visit returns.
-// choose reports which windows of anonymous memory are read; nil: all. The error is errLate when the
-// time is used up.
+// choose reports which windows of anonymous memory are read; nil: all. The error is errLate when
+// the time is used up.
 func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) error {
 	reading := batchReader{memory: m, visit: visit}
 	for _, p := range m.parts {
@@ -398,11 +398,11 @@ func (r *batchReader) flush() error {
 	}
 
 	r.batch, r.bytes = r.batch[:0], 0
-	return m.visitAll(read, r.visit)
+	return visitAll(m, read, r.visit)
 }
 
-// visitAll prepares some pieces, and visits them.
-func (m *memory) visitAll(pieces []*piece, visit func(*piece) error) error {
+// visitAll prepares some pieces of a memory, and visits them.
+func visitAll(m *memory, pieces []*piece, visit func(*piece) error) error {
 	if m.prepare != nil {
 		m.prepare(pieces)
 	}

@@ -75,8 +75,8 @@ func (n *node) isOwned() bool {
 	return len(n.edges) > 0 && n.foreign == 0 && !n.more && !slices.ContainsFunc(n.edges, isOther)
 }
 
-// hasAllOwners reports whether as many references to a tensor were found as it counts. Its TensorImpl
-// counts where it owns the object, and most lead to it without.
+// hasAllOwners reports whether as many references to a tensor were found as it counts. Its
+// TensorImpl counts where it owns the object, and most lead to it without.
 func (n *node) hasAllOwners() bool {
 	owners := uint64(0)
 	for _, e := range n.edges {

@@ -29,8 +29,8 @@ type Heap struct {
 	process *process.Process
 	// Python is the version of the interpreter, such as "3.11"; empty: there is none that is known.
 	Python string
-	// Traced is how long the program has been traced, and BeforeSweep is called before a sweep reads
-	// all memory, which must not take long by the clock; nil: nothing is.
+	// Traced is how long the program has been traced, and BeforeSweep is called before a sweep
+	// reads all memory, which must not take long by the clock; nil: nothing is.
 	Traced      time.Duration
 	BeforeSweep func()
 	// NoPython says why there is none; nil: there is one.

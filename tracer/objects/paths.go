@@ -109,8 +109,8 @@ func (rep *reporter) argument(steps []step, defaults *way) string {
 // maxReadings is how many containers a link may have that are read one by one.
 const maxReadings = 4
 
-// linkOf returns a step as the domain has it. places are the objects that the samples have there, if
-// they are few; nil: they are many, or the samples themselves.
+// linkOf returns a step as the domain has it. places are the objects that the samples have there,
+// if they are few; nil: they are many, or the samples themselves.
 func (rep *reporter) linkOf(st step, places []step) keeper.Link {
 	l := keeper.Link{
 		How:      st.ref.how,

@@ -32,8 +32,8 @@ const (
 	passPart                 = 16
 	minPassTime, maxPassTime = 2 * time.Second, 10 * time.Second
 
-	// An address has addressBits, and fewBits where x86-64 has room: the other bits of a word may be
-	// a tag.
+	// An address has addressBits, and fewBits where x86-64 has room: the other bits of a word may
+	// be a tag.
 	addressBits, fewBits = 48, 47
 	// lowEnd bounds the addresses that look like small numbers. A word counts for one of them only
 	// where it is aligned as in struct epoll_event.
@@ -79,8 +79,8 @@ type member struct {
 	isCopied bool
 }
 
-// Sweep finds which objects of suspects nothing in the process refers to, within a limit of CPU time.
-// It returns a result for each suspect, in order, that has the sweep alone.
+// Sweep finds which objects of suspects nothing in the process refers to, within a limit of CPU
+// time. It returns a result for each suspect, in order, that has the sweep alone.
 func (h *Heap) Sweep(
 	ctx context.Context, suspects []Suspect, limit time.Duration,
 ) ([]keeper.Search, error) {
@@ -114,8 +114,8 @@ func (h *Heap) Sweep(
 	return results, whole.canceled()
 }
 
-// sweep finds the samples that nothing refers to, in the memory of the last refresh and of now: of each
-// suspect the samples of its sweep. It sets the sweeps.
+// sweep finds the samples that nothing refers to, in the memory of the last refresh and of now: of
+// each suspect the samples of its sweep. It sets the sweeps.
 func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 	var failed keeper.Sweep
 	lost := make([][]uint64, len(sweeps))
@@ -277,7 +277,8 @@ func (h *Heap) passTime() time.Duration {
 	return min(max(h.Traced/passPart, minPassTime), maxPassTime)
 }
 
-// visit reads all memory for references to the targets, and then the memory that has come meanwhile.
+// visit reads all memory for references to the targets, and then the memory that has come
+// meanwhile.
 func (p *proof) visit() error {
 	if err := p.memory.visitWhole(p.match); err != nil {
 		return err
@@ -565,8 +566,8 @@ func (p *proof) holderAt(piece *piece, at uint64) (b block, state wordState) {
 	return b, wordRoot
 }
 
-// chunkAt returns the chunk in use that an address of a heap is in. A chunk that was in a cache when
-// the memory was listed may be in use again.
+// chunkAt returns the chunk in use that an address of a heap is in. A chunk that was in a cache
+// when the memory was listed may be in use again.
 func (p *proof) chunkAt(piece *piece, at uint64) (b block, state wordState) {
 	i := lastAt(piece.chunks, at, func(c glibc.Chunk) uint64 { return c.User().Start })
 	if i < 0 || at >= piece.chunks[i].User().End {
@@ -629,9 +630,9 @@ func (p *proof) isStill(group []*member) bool {
 	})
 }
 
-// isLost reports whether a group is lost: all of it was searched for, and nothing else refers to it.
-// Objects whose counts the group itself accounts for are a cycle: the garbage collector frees it,
-// if it sees all of its references.
+// isLost reports whether a group is lost: all of it was searched for, and nothing else refers to
+// it. Objects whose counts the group itself accounts for are a cycle: the garbage collector frees
+// it, if it sees all of its references.
 func (p *proof) isLost(group []*member) (isLost, isCycle bool) {
 	hasObject, hasNative, isUncounted := false, false, false
 	for _, m := range group {

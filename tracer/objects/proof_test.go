@@ -55,8 +55,8 @@ func openHeap(t *testing.T, pid int) *Heap {
 	return h
 }
 
-// TestSweep searches for references to the blocks of testdata/held_blocks.c. A block with a reference is
-// not lost, wherever that is.
+// TestSweep searches for references to the blocks of testdata/held_blocks.c. A block with a
+// reference is not lost, wherever that is.
 func TestSweep(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	for name, library := range map[string]string{
@@ -133,8 +133,8 @@ func proofOfHeld(t *testing.T) (
 	return target, names, suspects, p
 }
 
-// TestSweepMoved moves all references to some blocks after the memory was listed, to a mapping that is
-// not in the list.
+// TestSweepMoved moves all references to some blocks after the memory was listed, to a mapping that
+// is not in the list.
 func TestSweepMoved(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target, names, suspects, p := proofOfHeld(t)

@@ -169,8 +169,8 @@ func (rep *reporter) isAlive(n *node) bool {
 		mem.Word(head, cpython.ObType) == n.typ.address
 }
 
-// isStill reports whether the objects of a way are alive, and its words unchanged. An object that was
-// freed has no references to it, as one of a cycle has none from outside.
+// isStill reports whether the objects of a way are alive, and its words unchanged. An object that
+// was freed has no references to it, as one of a cycle has none from outside.
 func (rep *reporter) isStill(tracked *way) bool {
 	for w := tracked; w != nil; w = w.below {
 		if !rep.isAlive(w.node) {
@@ -315,8 +315,8 @@ func (rep *reporter) addTo(candidates map[candidateKey]*candidate, ways []rootPa
 	}
 }
 
-// isOnly reports whether nothing but a way keeps its objects: each has one reference. Nothing counts
-// the references to memory without an object.
+// isOnly reports whether nothing but a way keeps its objects: each has one reference. Nothing
+// counts the references to memory without an object.
 func (rep *reporter) isOnly(w *way) bool {
 	for ; w != nil; w = w.below {
 		if w.node.typ == nil {

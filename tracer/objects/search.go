@@ -46,9 +46,9 @@ const (
 // A search finds references backwards, a level at a time.
 //
 // A garbage collector goes forwards, by the traverse function of each type, which cannot be called
-// from outside; and it visits all objects to find the way to one. Backwards, one pass over the memory
-// indexes its references, whatever the types are. But a word may look like a reference and be none:
-// reference counts, the tables of containers and a second reading show which words count.
+// from outside; and it visits all objects to find the way to one. Backwards, one pass over the
+// memory indexes its references, whatever the types are. But a word may look like a reference and
+// be none: reference counts, the tables of containers and a second reading show which words count.
 type search struct {
 	heap  *Heap
 	nodes *nodeTable
@@ -64,8 +64,8 @@ type search struct {
 	chains map[*node]headChain
 }
 
-// movedTime is the most CPU time for which a search looks for tables that have moved, and movedHeadsTime
-// for heads of lists.
+// movedTime is the most CPU time for which a search looks for tables that have moved, and
+// movedHeadsTime for heads of lists.
 const movedTime, movedHeadsTime = 250 * time.Millisecond, time.Second
 
 // errLate ends a pass when the time is used up.
@@ -85,8 +85,8 @@ func (h *Heap) Search(
 		return nil, err
 	}
 
-	// Words lead to samples whose container has moved meanwhile. A sweep takes longer than to search
-	// once more. Garbage, and samples for which there was no time, are not searched again.
+	// Words lead to samples whose container has moved meanwhile. A sweep takes longer than to
+	// search once more. Garbage, and samples for which there was no time, are not searched again.
 	mayBeFound := func(r keeper.Search) bool {
 		isRare := unexplained(r) <= r.Samples/rareSamples
 		return !isRare && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget
@@ -341,7 +341,8 @@ func (s *search) frontier(samples [][]*node) (next []*node, after int, isRooted 
 			continue
 		}
 		found, open, _ := s.ways.rootsOf(n)
-		// A node that one pass has found, and the next has not completed, may have no root after all.
+		// A node that one pass has found, and the next has not completed, may have no root after
+		// all.
 		found = slices.DeleteFunc(found, func(f rootPath) bool { return !f.way.isSearched() })
 		isRooted = isRooted && len(found) > 0
 		if len(open) == 0 {
@@ -583,9 +584,9 @@ func (s *search) addMoved(found hit, owner *node, t table) bool {
 	return true
 }
 
-// findMoved looks for the objects on ways that lead to no root in the tables of containers as these are
-// now, and reports whether it has found any. A table that moved while the index was made may not be in
-// it, neither at its old place nor at the new one; its container is.
+// findMoved looks for the objects on ways that lead to no root in the tables of containers as these
+// are now, and reports whether it has found any. A table that moved while the index was made may
+// not be in it, neither at its old place nor at the new one; its container is.
 func (s *search) findMoved() (found bool) {
 	h, lost := s.heap, make(map[uint64]*node)
 	if h.objects == nil || s.moved {

@@ -128,8 +128,8 @@ type typeTable struct {
 
 	recent [1 << recentBits]recentType
 	known  map[uint64]*typeInfo
-	// before are the types of the last refresh, most of which are the same: the names of all types take
-	// longer to read than a heap of 100 MiB. seed is of all refreshes.
+	// before are the types of the last refresh, most of which are the same: the names of all types
+	// take longer to read than a heap of 100 MiB. seed is of all refreshes.
 	before map[uint64]*typeInfo
 	seed   maphash.Seed
 	none   *noTypes
@@ -161,8 +161,8 @@ func (n *noTypes) add(address uint64) {
 	place[0], place[1], place[2], place[3] = address, place[0], place[1], place[2]
 }
 
-// placeOf returns the place of an address in a table of 1 << bits: multiplicative hashing, Knuth, TAOCP
-// 3, section 6.4.
+// placeOf returns the place of an address in a table of 1 << bits: multiplicative hashing, Knuth,
+// TAOCP 3, section 6.4.
 func placeOf(address, bits uint64) uint64 { return address * 0x9e3779b97f4a7c15 >> (64 - bits) }
 
 // hasBase reports whether a type, or one that it is derived from, is among some by name.
@@ -264,8 +264,8 @@ func (types *typeTable) learn(blocks [][]byte) {
 	types.readAll(unknown)
 }
 
-// appendUnknown appends the addresses of the possible types of the object in a block that are neither
-// known nor known not to be types.
+// appendUnknown appends the addresses of the possible types of the object in a block that are
+// neither known nor known not to be types.
 func (types *typeTable) appendUnknown(unknown []uint64, content []byte) []uint64 {
 	for _, head := range types.heads {
 		if head+cpython.ObjectHead > uint64(len(content)) ||
@@ -284,8 +284,8 @@ func (types *typeTable) appendUnknown(unknown []uint64, content []byte) []uint64
 	return unknown
 }
 
-// readAll reads the types at some addresses, many at once. Most words of C++ that look like an object
-// with a type lead to no object at all, so that it reads the head of each before its pages.
+// readAll reads the types at some addresses, many at once. Most words of C++ that look like an
+// object with a type lead to no object at all, so that it reads the head of each before its pages.
 func (types *typeTable) readAll(unknown []uint64) {
 	slices.Sort(unknown)
 	unknown = slices.Compact(unknown)
@@ -353,8 +353,8 @@ func (types *typeTable) read(address uint64) *typeInfo {
 		}
 	}
 
-	// tp_version_tag is among these: a type that has been used has a tag of its own, and loses it when it
-	// changes.
+	// tp_version_tag is among these: a type that has been used has a tag of its own, and loses it
+	// when it changes.
 	identity := maphash.Bytes(types.seed, content[cpython.ObType:])
 	if old := types.before[address]; old != nil && old.identity == identity {
 		same := *old

@@ -22,8 +22,9 @@ type way struct {
 	words  []edge // by which the node refers to the one below; two where a table lies between
 	// container is the one nearest to the sample; nil: none so far.
 	container *node
-	// A run of nodes of one structure of C, as of a list or tree, leads on by the field of the first of
-	// them. alike counts the nodes behind that one, numbers the ones that have a number in the field.
+	// A run of nodes of one structure of C, as of a list or tree, leads on by the field of the
+	// first of them. alike counts the nodes behind that one, numbers the ones that have a number in
+	// the field.
 	field          uint64
 	alike, numbers int
 }
@@ -105,8 +106,8 @@ func (f *wayFinder) objectReference(e edge) (reference, bool) {
 // A wayQueue has the ways that are to be followed, the shortest first.
 type wayQueue struct {
 	ways []*way
-	// later has the ways through another object of the sample's type, which come last: hundreds of tensors
-	// in the same lists lead to each other.
+	// later has the ways through another object of the sample's type, which come last: hundreds of
+	// tensors in the same lists lead to each other.
 	later  []*way
 	sample *node
 	seen   map[wayKey]bool
@@ -444,12 +445,12 @@ func (f *wayFinder) up(w *way, e edge) (*way, bool) {
 	return up, up.numbers == 0 || up.alike < minAlike
 }
 
-// minAlike is how many nodes of one structure show that a field of theirs has numbers. A few nodes of one
-// size may be of several structures.
+// minAlike is how many nodes of one structure show that a field of theirs has numbers. A few nodes
+// of one size may be of several structures.
 const minAlike = 3
 
-// areAlike reports whether two blocks of C may be of one structure: they have one size, and one table of
-// functions or none.
+// areAlike reports whether two blocks of C may be of one structure: they have one size, and one
+// table of functions or none.
 func (f *wayFinder) areAlike(a, b *node) bool {
 	if a.typ != nil || b.typ != nil || a.block.kind != b.block.kind || !isSize(a.block, b.block.Len()) {
 		return false

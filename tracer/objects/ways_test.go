@@ -27,8 +27,8 @@ func TestIsBorrower(t *testing.T) {
 	}
 }
 
-// borrowing is a program whose bytearrays are in a list. Code of C has their memory on its stack, and
-// static variables lead to them by way of objects.
+// borrowing is a program whose bytearrays are in a list. Code of C has their memory on its stack,
+// and static variables lead to them by way of objects.
 const borrowing = `
 import ctypes
 blocks = [bytearray(5000) for _ in range(8)]

@@ -22,8 +22,8 @@ const (
 	maxMissing = 1 << 16
 )
 
-// A wholeMemory is all memory of a process that may hold a pointer, bulk data included: a proof that
-// nothing refers to a block needs all of it.
+// A wholeMemory is all memory of a process that may hold a pointer, bulk data included: a proof
+// that nothing refers to a block needs all of it.
 type wholeMemory struct {
 	*memory
 	// swapped and unread are bytes that may hold pointers and were not read.
@@ -204,8 +204,8 @@ func (w *wholeMemory) visitWhole(visit func(*piece)) error {
 	return w.checkMissing()
 }
 
-// added returns the memory that has come since the pages were listed: a table that grew meanwhile may
-// have moved there. Nothing is known of its blocks.
+// added returns the memory that has come since the pages were listed: a table that grew meanwhile
+// may have moved there. Nothing is known of its blocks.
 func (w *wholeMemory) added() (*wholeMemory, error) {
 	maps, err := w.process.Maps()
 	if err != nil {
@@ -232,8 +232,8 @@ func (w *wholeMemory) added() (*wholeMemory, error) {
 	return now, nil
 }
 
-// checkMissing counts the pages that were not read though they are in RAM. The process unmaps memory
-// meanwhile, and pools are read whole, with pages that nothing was written to.
+// checkMissing counts the pages that were not read though they are in RAM. The process unmaps
+// memory meanwhile, and pools are read whole, with pages that nothing was written to.
 func (w *wholeMemory) checkMissing() error {
 	pagemap, err := w.process.OpenPagemap()
 	if err != nil {

@@ -88,8 +88,8 @@ func (r *reader) module(key, value uint64) (m Module, ok bool) {
 	return m, ok
 }
 
-// FileOf returns the __file__ of a module; empty: it has none. PyTorch has a thousand modules, and few
-// of them are asked for.
+// FileOf returns the __file__ of a module; empty: it has none. PyTorch has a thousand modules, and
+// few of them are asked for.
 func (r *Runtime) FileOf(m Module) (path string) {
 	readings := 1
 	if m.Name == mainModule {

@@ -54,13 +54,11 @@ func main() {
 
 	harness.Main(func(ctx context.Context) error {
 		if *page {
-			return writePage(resultsFile, filepath.Join("..", ".."))
+			return writePage()
 		}
 		rows, faults, err := b.run(ctx, *programNames, *toolNames)
 		if err == nil && *results != "" {
-			if err = update(*results, rows); err == nil {
-				err = writePage(*results, ".")
-			}
+			err = update(*results, rows)
 		}
 		return errors.Join(err, faults)
 	})
@@ -85,7 +83,10 @@ func (b *bench) run(
 
 	began := time.Now()
 	end := began.Add(time.Duration(b.minutes) * time.Minute)
-	about := Run{Date: today(), Machine: thisMachine()}
+	about := Run{
+		Date: today(), Machine: thisMachine(),
+		Note: fmt.Sprintf("%d s with allocscope, %d s with others", parts*b.part(), parts*peerPart),
+	}
 	if err := b.prepare(ctx); err != nil {
 		return nil, nil, err
 	}

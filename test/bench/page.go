@@ -14,13 +14,13 @@ const (
 	pageFile    = "docs/internals/performance.md"
 )
 
-// writePage writes the page of a file of results below the folder of the project.
-func writePage(results, project string) error {
-	r, err := readResults(results)
+// writePage writes the page from the folder of this package.
+func writePage() error {
+	results, err := readResults(resultsFile)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(project, pageFile), []byte(pageOf(r)), 0o644)
+	return os.WriteFile(filepath.Join("..", "..", pageFile), []byte(pageOf(results)), 0o644)
 }
 
 const introduction = `# What tracing costs

@@ -59,8 +59,8 @@ func attach(ctx context.Context, argv []string, ready, folder string) (*attachme
 	case <-attached:
 		return t, nil
 	case err := <-t.done:
-		return nil, fmt.Errorf("%s ended at once: %w: %s",
-			argv[0], err, lastLine(filepath.Join(folder, outputFile)))
+		return nil, fmt.Errorf("it ended at once: %w: %s",
+			err, lastLine(filepath.Join(folder, outputFile)))
 	}
 }
 

@@ -246,9 +246,6 @@ func (r *round) attach(
 		folder = r.Inner(name)
 	}
 	command := t.attach(r.binaries, traced.pid, seconds, folder)
-	if t.inside {
-		command = r.Inside(command...)
-	}
 	if !t.busy {
 		return attach(ctx, command, t.ready, r.Outer(name))
 	}

@@ -116,15 +116,12 @@ func (b *bench) run(
 // unless they are named.
 func (b *bench) cells(p program, chosen []tool, named bool) (cells []*cell) {
 	for _, t := range chosen {
-		c := &cell{tool: t}
 		switch {
-		case t.old && b.old == "", t.python && !p.python(), p.ends && t.wrap == nil,
-			!t.own && !named && !p.peers, p.ends && !t.own:
+		case t.missing != "", t.old && b.old == "", t.python && !p.python(),
+			p.ends && (!t.own || t.wrap == nil), !t.own && !named && !p.peers:
 			continue
-		case t.missing != "":
-			c.err = errors.New(t.missing)
 		}
-		cells = append(cells, c)
+		cells = append(cells, &cell{tool: t})
 	}
 	return cells
 }

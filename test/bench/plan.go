@@ -98,7 +98,7 @@ type tool struct {
 	// program begins when the command has printed ready.
 	attach func(b binaries, pid, seconds int, folder string) []string
 	ready  string
-	// inside: the command of attach runs in the Debian folder.
+	// inside: the command of attach enters the Debian folder, and has its paths.
 	inside bool
 	// apart: it attaches to a process of its own, for it may end it or leave traces in it.
 	apart bool
@@ -142,7 +142,7 @@ var tools = []tool{
 	},
 	{
 		name: "systing", label: "systing",
-		missing: "not in Debian, nor at a registry that this machine reaches",
+		missing: "it is not in Debian, nor at a registry that the machine reaches",
 	},
 
 	with("full", "`--overhead off`", "--overhead", "off"),
@@ -217,14 +217,17 @@ func memray(flags ...string) func([]string, string) []string {
 	}
 }
 
-// memrayReady is printed when gdb has made the program load memray.
+// memrayReady is printed when lldb has made the program load memray.
 const memrayReady = "memray is attached"
 
-// attachMemray records until the program ends.
+// attachMemray records until the program ends. lldb finds the program's files in its own mount
+// namespace alone.
 func attachMemray(_ binaries, pid, seconds int, folder string) []string {
 	return []string{
-		"sh", "-c", `python3 -m memray attach --method gdb -f -o "$0" "$1" && echo ` +
-			memrayReady + ` && exec sleep "$2"`,
+		"nsenter", "--target", fmt.Sprint(pid), "--mount", "--root", "--wd=/",
+		"env", "-i", "HOME=/root", "PATH=/usr/bin:/bin", "sh", "-c",
+		`python3 -m memray attach --method lldb -f -o "$0" "$1" && echo ` + memrayReady +
+			` && exec sleep "$2"`,
 		filepath.Join(folder, memrayFile), fmt.Sprint(pid), fmt.Sprint(seconds),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,11 +40,11 @@ func spreadOf(numbers []float64) *Spread {
 
 // rounded keeps four digits.
 func rounded(x float64) float64 {
-	if x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
+	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0
 	}
-	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(x)))-3)
-	return math.Round(x/unit) * unit
+	y, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 4, 64), 64)
+	return y
 }
 
 // A Run is how and where rows were measured.

@@ -180,11 +180,17 @@ func (t *table) letter(r Run) string {
 	return string(rune('a' + at))
 }
 
-// legend returns a line for each run of the table, which must have been written.
+// legend returns a line for each run of the table, which must have been written, and for each tool
+// that is missing.
 func (t *table) legend() string {
 	var text strings.Builder
 	for i, r := range t.runs {
 		fmt.Fprintf(&text, "- %c: %s\n", 'a'+i, r)
+	}
+	for _, tool := range tools {
+		if tool.missing != "" {
+			fmt.Fprintf(&text, "- %s is not measured: %s\n", tool.label, tool.missing)
+		}
 	}
 	return text.String()
 }

@@ -42,7 +42,7 @@ TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps 
 	python3 python3-pil python3-torch chromium debootstrap debian-archive-keyring graphviz tmux \
 	wget libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools libpython3-dev xz-utils
 IMAGE_PACKAGES    := chromium python3 python3-pil
-PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
+BENCH_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace
 GPU_PACKAGES      := gcc libc6-dev
 RUN_PACKAGES      := gcc make libc6-dev dpkg-dev debian-archive-keyring python3 python3-torch \
@@ -235,57 +235,42 @@ lint: $(WEB)/node_modules ## Run the linters
 	cd deploy/dist && $(GO) tool actionlint ../../.github/workflows/*.yml
 	$(GO) run ./test/lint
 
-# BENCH is a pattern of benchmarks. ALLOCSCOPE is the program that the storms are measured with.
-BENCH ?= .
+# BENCH_PROGRAMS and BENCH_TOOLS choose: names of test/bench/plan.go. BENCH_SECONDS is the length of a
+# stretch with allocscope, BENCH_ROUNDS how often each program is measured at most. OLD is an older
+# build of allocscope or a commit, to compare with. Ctrl-C keeps what is complete.
+BENCH_MINUTES ?= 30
+BENCH_ROUNDS  ?= 5
+BENCH_SECONDS ?= 40
+BENCH_RESULTS ?= test/bench/results.json
 .PHONY: bench
-bench: build ## Measure the cost of tracing, as ratios in one run; BENCH=Storms: of storms of calls
-	@.ci/packages $(TEST_PACKAGES)
-	$(ROOT_GO) "ALLOCSCOPE=$(abspath $(or $(ALLOCSCOPE),bin/allocscope))" $(GO) test -p 1 \
-		-run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m \
-		./growth/... ./tracer/... ./test/storms
+bench: build ## Measure what tracing costs, beside OLD and other tools, BENCH_MINUTES (30); BENCH_* choose
+	@.ci/packages $(BENCH_PACKAGES)
+	$(ROOT_GO) "OLD=$(OLD)" test/bench/run -programs "$(BENCH_PROGRAMS)" -tools "$(BENCH_TOOLS)" \
+		-rounds $(BENCH_ROUNDS) -seconds $(BENCH_SECONDS) -minutes $(BENCH_MINUTES) \
+		-results "$(BENCH_RESULTS)"
 
-# PAIRS is a pattern of benchmarks, as Pairs/threads=1/size=64.
-PAIRS ?= Pairs|Starts
-.PHONY: bench-pairs
-bench-pairs: ## Measure malloc/free pairs and starts below the shim, and other recorders, 4 minutes; PAIRS
-	@.ci/packages $(TEST_PACKAGES) heaptrack
-	$(ROOT_GO) $(GO) test -run '^$$' -bench '$(PAIRS)' -benchtime 1x -timeout 30m ./shim
+.PHONY: bench-short
+bench-short: BENCH_PROGRAMS ?= true loop dispatch
+bench-short: BENCH_TOOLS ?= attached launched attached-old launched-old
+bench-short: BENCH_SECONDS = 20
+bench-short: BENCH_MINUTES = 5
+bench-short: BENCH_RESULTS =
+bench-short: bench ## A few of these programs with allocscope alone, 5 minutes; no page is written
 
 # BURSTS chooses: a pace, a size or both, as work/1024. BURSTS_PRELOAD is an allocator to preload.
 BURSTS ?= .
 BURSTS_RUNS ?= 10
-.PHONY: bench-bursts
-bench-bursts: build ## Measure how well bursts estimate leaks, 5 hours: BURSTS_RUNS of 6 programs
+.PHONY: bursts
+bursts: build ## Measure how well bursts estimate leaks, 5 hours: BURSTS_RUNS of 6 programs
 	@.ci/packages $(TEST_PACKAGES)
 	$(ROOT_GO) "ALLOCSCOPE=$(abspath $(or $(ALLOCSCOPE),bin/allocscope))" \
 		"BURSTS_RUNS=$(BURSTS_RUNS)" "BURSTS_PRELOAD=$(BURSTS_PRELOAD)" $(GO) test \
-		-run '^$$' -bench 'Bursts/$(BURSTS)' -benchtime 1x -timeout 12h ./test/storms
-
-# PEERS_WORKLOADS and PEERS_WAYS choose what is compared: names of test/peers/plan.go, default all.
-PEERS_ROUNDS ?= 5
-PEERS_SECONDS ?= 6
-PEERS := $(ROOT_GO) test/peers/run
-.PHONY: bench-peers
-bench-peers: build ## Compare with other tools on real trainers, two hours; PEERS_* choose
-	@.ci/packages $(PEERS_PACKAGES)
-	$(PEERS) -workloads "$(PEERS_WORKLOADS)" -ways "$(PEERS_WAYS)" \
-		-rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) $(PEERS_FLAGS)
-
-.PHONY: bench-default
-bench-default: build ## Compare the defaults with no tracing on three trainers, 30 minutes
-	@.ci/packages $(PEERS_PACKAGES)
-	$(PEERS) -workloads "dispatch images compile" -ways default -rounds 5 -long 40 $(PEERS_FLAGS)
-
-.PHONY: bench-recompile
-bench-recompile: build ## Bound the cost where torch.compile compiles all the time, 20 minutes
-	@.ci/packages $(PEERS_PACKAGES)
-	$(PEERS) -workloads recompile -ways default -rounds 6 -seconds 60 -long 60 -bound 1.03 \
-		$(PEERS_FLAGS)
+		-run '^$$' -bench 'Bursts/$(BURSTS)' -benchtime 1x -timeout 12h ./test/bursts
 
 # CASES chooses: names of test/cases/plan.go, default all.
 .PHONY: cases
 cases: build ## Check what is said of programs that users have reported, 35 minutes; CASES chooses
-	@.ci/packages $(PEERS_PACKAGES)
+	@.ci/packages $(BENCH_PACKAGES)
 	$(ROOT_GO) test/cases/run -cases "$(CASES)" $(CASES_FLAGS)
 
 # SLICE=1 takes a few programs of each part, for a minute each. TRUTH_FLAGS choose, as -parts leaks

@@ -5,17 +5,15 @@
  * STORM is one of those in `storms` below, ROUNDS how many it may do a second (0: as many as it can), LEAK the bytes
  * that keep_block() keeps a second, and PLUGIN a shared library that the storm dlopen opens.
  *
- * It prints "ready". For each line with a number it storms for so many seconds and prints two lines, the second "done":
- *
- *     rounds NUMBER seconds WALL cpu CPU leaked BYTES
- *
- * CPU is the user and system time of its threads, and of its children that have ended.
+ * It has the protocol of peers/peer.py, and prints "done" after each stretch. CPU is the user and system time of its
+ * threads, and of its children that have ended.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,12 +135,21 @@ static __attribute__((noinline)) void thread_comes_and_goes(void)
 	check(pthread_create(&threads[running++], NULL, live_briefly, NULL) == 0, "pthread_create");
 }
 
+static void start_program(void)
+{
+	char *const argv[] = { "true", NULL };
+	pid_t pid;
+
+	check(posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) == 0, "posix_spawnp");
+	waitpid(pid, NULL, 0);
+}
+
 static const struct storm {
 	const char *name;
 	void (*round)(void);
 } storms[] = {
 	{ "map", map_and_unmap },         { "brk", brk_up_and_down },           { "fork", fault_after_fork },
-	{ "dlopen", dlopen_and_dlclose }, { "threads", thread_comes_and_goes },
+	{ "dlopen", dlopen_and_dlclose }, { "threads", thread_comes_and_goes }, { "start", start_program },
 };
 
 static const struct storm *storm_named(const char *name)
@@ -213,7 +220,7 @@ static void stretch(const struct storm *storm, double limit, double seconds)
 	}
 	join_threads();
 	end_child();
-	printf("rounds %ld seconds %.6f cpu %.6f leaked %ld\n", rounds, now() - began, cpu() - spent, kept - before);
+	printf("steps %ld seconds %.6f cpu %.6f planted %ld\n", rounds, now() - began, cpu() - spent, kept);
 }
 
 int main(int argc, char **argv)
@@ -237,7 +244,10 @@ int main(int argc, char **argv)
 	memset(inherited, 1, INHERITED * PAGE);
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	for (puts("ready"); fgets(line, sizeof(line), stdin); puts("done"))
+	printf("ready %d planted 0\n", (int)getpid());
+	while (fgets(line, sizeof(line), stdin) && strcmp(line, "exit\n") != 0) {
 		stretch(storm, atof(argv[2]), atof(line));
+		puts("done");
+	}
 	return 0;
 }

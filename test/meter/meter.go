@@ -17,8 +17,8 @@ const clockTick = 10 * time.Millisecond
 
 // A Load is the CPU time and memory of some processes together.
 type Load struct {
-	RSS, Kernel int64   // peak bytes; Kernel is the memory of BPF maps
-	Cores       float64 // CPU seconds per second
+	RSS, PSS, Kernel int64   // peak bytes; Kernel is the memory of BPF maps
+	Cores            float64 // CPU seconds per second
 }
 
 // Measure measures a process and all that it started, until ctx ends. It leaves out the process
@@ -33,11 +33,12 @@ func Measure(ctx context.Context, pid, except int) Load {
 			last, peak.Cores = now, (now-first).Seconds()/max(time.Since(began).Seconds(), 1)
 		}
 
-		var rss int64
+		var rss, pss int64
 		for _, member := range members {
-			rss += RSS(member)
+			rss, pss = rss+RSS(member), pss+pssOf(member)
 		}
-		peak.RSS, peak.Kernel = max(peak.RSS, rss), max(peak.Kernel, mapsOf(members))
+		peak.RSS, peak.PSS = max(peak.RSS, rss), max(peak.PSS, pss)
+		peak.Kernel = max(peak.Kernel, mapsOf(members))
 
 		select {
 		case <-ctx.Done():
@@ -81,6 +82,17 @@ func RSS(pid int) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	_, _ = fmt.Sscan(string(text), &size, &resident)
 	return resident * int64(os.Getpagesize())
+}
+
+// pssOf returns the PSS of a process in bytes; 0 if it has ended.
+func pssOf(pid int) (bytes int64) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "Pss: %d kB", &bytes); err == nil {
+			return bytes << 10
+		}
+	}
+	return 0
 }
 
 // cpuOf returns the user and system time of processes. Those that have ended count as 0.

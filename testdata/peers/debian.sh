@@ -9,5 +9,5 @@ ROOT=${ALLOCSCOPE_PEERS:-/var/cache/allocscope/peers}/trixie
 
 "$(dirname "$0")/../release.sh" trixie "$ROOT" \
 	python3-torch libtorch-dev libopenblas0-pthread python3-pil python3-numpy python3-setuptools \
-	g++ libpython3-dev heaptrack python3-memray libjemalloc2 libjemalloc-dev
+	g++ libpython3-dev heaptrack python3-memray lldb libjemalloc2 libjemalloc-dev
 echo "$ROOT"

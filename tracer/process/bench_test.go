@@ -1,6 +1,6 @@
 package process
 
-// Costs of reading: `make bench`.
+// Costs of reading.
 
 import (
 	"slices"

@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -31,7 +32,7 @@ func TestWaits(t *testing.T) {
 	defer func() { tracertest.NoError(t, probe.Close(links)) }()
 
 	target := tracertest.Start(t, tracertest.Build(t, "storms.c", "-pthread"), "map", "0", "0", "")
-	target.Await("ready")
+	target.Await(fmt.Sprintf("ready %d planted 0", target.PID()))
 	p := tracertest.Must(process.Open(target.PID()))(t)
 	defer p.Close()
 	tracertest.NoError(t, k.SetTraced(target.PID(), true))

@@ -14,10 +14,10 @@ import (
 	"github.com/allocscope/allocscope/test/meter"
 )
 
-// exitTimeout is the time for a workload to exit, and for its tool to write its report.
+// exitTimeout is the time for a program to exit, and for its tool to write its report.
 const exitTimeout = 5 * time.Minute
 
-// A stretch has the data that a workload reports of some steps.
+// A stretch has the data that a program reports of some steps.
 type stretch struct {
 	steps        int
 	seconds, cpu float64
@@ -29,7 +29,7 @@ type stretch struct {
 func cpuOfStep(s stretch) float64  { return s.cpu / float64(s.steps) }
 func wallOfStep(s stretch) float64 { return s.seconds / float64(s.steps) }
 
-// A trainer is a workload that runs when it is asked to; see testdata/peers/peer.py.
+// A trainer is a program that runs when it is asked to; see testdata/peers/peer.py.
 type trainer struct {
 	command *exec.Cmd
 	pid     int // its own; a tool that started it has the command's
@@ -38,7 +38,7 @@ type trainer struct {
 	kept    int64
 }
 
-// startTrainer starts a workload and waits until its caches are full. Its stderr goes to log. The
+// startTrainer starts a program and waits until its caches are full. Its stderr goes to log. The
 // end of ctx kills it and all processes that it started.
 func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, error) {
 	t := &trainer{command: exec.CommandContext(ctx, argv[0], argv[1:]...)}
@@ -73,7 +73,7 @@ func (t *trainer) await(beginning string) (string, error) {
 			return rest, nil
 		}
 	}
-	return "", fmt.Errorf("the workload ended before it printed %q", strings.TrimSpace(beginning))
+	return "", fmt.Errorf("the program ended before it printed %q", strings.TrimSpace(beginning))
 }
 
 // work runs steps for some seconds.

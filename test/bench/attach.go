@@ -18,20 +18,21 @@ const (
 	outputFile  = "output" // of an attached tool
 	traceFolder = "trace"
 	programFile = "allocscope"
+	oldFile     = "allocscope-old"
 	memrayFile  = "memray.bin"
 	libcLink    = "libc.so.6"
 )
 
-// A tool is attached to a workload for a fixed time.
-type tool struct {
+// An attachment is a tool that is attached to a program for a fixed time.
+type attachment struct {
 	command *exec.Cmd
 	done    chan error
 }
 
 // attach starts a tool in a folder and waits until it has printed ready.
-func attach(ctx context.Context, argv []string, ready, folder string) (*tool, error) {
+func attach(ctx context.Context, argv []string, ready, folder string) (*attachment, error) {
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	t := &tool{command: command, done: make(chan error, 1)}
+	t := &attachment{command: command, done: make(chan error, 1)}
 	harness.OwnGroup(t.command)
 	t.command.Dir = folder
 
@@ -58,8 +59,8 @@ func attach(ctx context.Context, argv []string, ready, folder string) (*tool, er
 	case <-attached:
 		return t, nil
 	case err := <-t.done:
-		return nil, fmt.Errorf("%s ended at once: %w: %s",
-			argv[0], err, lastLine(filepath.Join(folder, outputFile)))
+		return nil, fmt.Errorf("it ended at once: %w: %s",
+			err, lastLine(filepath.Join(folder, outputFile)))
 	}
 }
 
@@ -84,7 +85,7 @@ func keep(from io.ReadCloser, path, ready string, attached chan struct{}) error 
 }
 
 // end waits until the tool has written its report and has exited.
-func (t *tool) end() error {
+func (t *attachment) end() error {
 	killer := time.AfterFunc(exitTimeout, func() { _ = t.command.Cancel() })
 	defer killer.Stop()
 	return <-t.done

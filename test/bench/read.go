@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/test/harness"
 )
@@ -24,7 +25,8 @@ import (
 type reporter struct {
 	outer, inner string // the folder, as its path is outside and inside the Debian folder
 	inside       func(ctx context.Context, argv ...string) *exec.Cmd
-	workload     workload
+	pid          int // of the program
+	program      program
 	leak, cache  place
 }
 
@@ -80,8 +82,8 @@ func readJemalloc(r reporter) (report, error) {
 		return report{}, err
 	}
 
-	program := r.workload.command[0]
-	if r.workload.python() {
+	program := r.program.command[0]
+	if r.program.python() {
 		program = "/usr/bin/" + program
 	}
 	text, err := r.output("jeprof", "--collapsed", "--show_bytes", program, file)
@@ -101,8 +103,8 @@ func collapsed(text []byte) report {
 	}
 
 	r := ranked(sizes)
-	for _, e := range r.entries {
-		slices.Reverse(e.frames)
+	for _, stack := range r.stacks {
+		slices.Reverse(stack)
 	}
 	return r
 }
@@ -144,21 +146,15 @@ func readMemleak(r reporter) (report, error) {
 	return ranked(sizes), lines.Err()
 }
 
-// ranked returns the entries of stacks whose frames have ";" between them, largest first.
+// ranked returns the stacks whose frames have ";" between them, largest first.
 func ranked(sizes map[string]float64) (r report) {
-	sum := 0.0
-	for _, size := range sizes {
-		sum += size
-	}
-
 	stacks := slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sizes[b], sizes[a]), cmp.Compare(a, b))
 	})
 
 	for _, stack := range stacks {
-		if size := sizes[stack]; size > 0 {
-			e := entry{frames: strings.Split(stack, ";"), share: size / sum}
-			r.entries = append(r.entries, e)
+		if sizes[stack] > 0 {
+			r.stacks = append(r.stacks, strings.Split(stack, ";"))
 		}
 	}
 	return r
@@ -172,36 +168,37 @@ func readAllocscope(r reporter) (report, error) {
 		return report{}, err
 	}
 
-	result := report{rates: true, verdict: string(s.Class)}
+	result := report{off: rowsOff(s, r.pid)}
 	for _, suspect := range s.Suspects {
-		slices.Reverse(suspect.Path) // leaf first
-		e := entry{
-			frames: append(suspect.Path, suspect.Callers...), share: orZero(suspect.Share),
-			component: suspect.Component,
-		}
-		result.entries = append(result.entries, e)
-		result.cache = result.cache || r.cache.in(e.frames) && !r.leak.in(e.frames)
+		stack := slices.Concat(suspect.Callers, suspect.Path)
+		result.stacks = append(result.stacks, stack)
+		result.cache = result.cache || r.cache.in(stack) && !r.leak.in(stack)
 	}
 
 	for _, a := range s.Accumulating {
 		if len(s.Suspects) == 0 {
-			result.entries = append(result.entries, entry{frames: a.Stack, share: a.Share})
+			result.stacks = append(result.stacks, a.Stack)
 		}
 		accumulates := a.Trend == growth.TrendAccumulating
 		result.cache = result.cache || r.cache.in(a.Stack) && accumulates
-		if r.leak.in(a.Stack) {
-			result.rate += float64(orZero(a.BytesPerMin))
-			result.low += float64(orZero(a.RateLow))
-			result.top += float64(orZero(a.RateHigh))
+		if r.leak.in(a.Stack) && a.BytesPerMin != nil {
+			result.rate += float64(*a.BytesPerMin)
 		}
 	}
 	return result, nil
 }
 
-// orZero returns the number, or 0 if it is unknown.
-func orZero[T int64 | float64](number *T) T {
-	if number == nil {
-		return 0
+// rowsOff returns by how many bytes the rows of a process at the end differ from its RSS.
+func rowsOff(s *summary.Summary, pid int) (off int64) {
+	for _, r := range s.Residents {
+		if r.Process == pid && r.EndBytes != nil {
+			off -= *r.EndBytes
+		}
 	}
-	return *number
+	for _, row := range s.Breakdown {
+		if row.Process == pid && row.Kind != growth.KindSwapped {
+			off += row.EndBytes
+		}
+	}
+	return off
 }

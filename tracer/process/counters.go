@@ -314,12 +314,17 @@ func (c *counters) StartBrk() uint64 {
 // Sample reads the counters of status and stat. PSS, Private, steps and tensors are Unknown and
 // Elapsed is 0: these two files lack them. The error wraps os.ErrNotExist if the process is gone.
 func (c *counters) Sample() (growth.Sample, error) {
+	stat, err := c.Stat()
+	if err != nil {
+		return growth.UnknownSample(), err
+	}
+	return c.SampleAfter(stat)
+}
+
+// SampleAfter is Sample with a stat that has just been read.
+func (c *counters) SampleAfter(stat Stat) (growth.Sample, error) {
 	sample := growth.UnknownSample()
 	status, err := c.Status()
-	if err != nil {
-		return sample, err
-	}
-	stat, err := c.Stat()
 	if err != nil {
 		return sample, err
 	}

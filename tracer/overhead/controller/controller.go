@@ -237,8 +237,9 @@ func (c *Controller) decision() Decision {
 }
 
 // The time until the next reading, in seconds. Open probes are read often, so that a storm of
-// calls is seen soon. After calmSeconds with less than calmShare of the time allowed, the credit
-// pays for a storm of calmWait. A producer's finest interval leaves less room.
+// calls is seen soon. After calmSeconds with less than calmShare of the time allowed, a storm may
+// last calmWait: a seventh of the time allowed in a minute, at 3%. A producer's finest interval
+// leaves less room.
 const (
 	openWait   = 0.1
 	tensorWait = 0.25

@@ -127,9 +127,14 @@ var wrapperName = regexp.MustCompile(`(?i)(alloc|allocate|memalign|strn?dup|memd
 // typeParameters of a name, and the mark of a namespace without one.
 var typeParameters = regexp.MustCompile(`<[^<>]*>|\(anonymous namespace\)::`)
 
+// allocationWrappers are the functions of IsAllocationWrapper.
+var allocationWrappers = nameTest{ask: isAllocationWrapper}
+
 // IsAllocationWrapper reports whether a native function does little but allocate for its caller, by
 // its name.
-func IsAllocationWrapper(function string) bool {
+func IsAllocationWrapper(function string) bool { return allocationWrappers.of(function) }
+
+func isAllocationWrapper(function string) bool {
 	if IsAllocatorFunction(function) || libraryTemplate.MatchString(function) {
 		return true
 	}

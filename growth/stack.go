@@ -147,12 +147,15 @@ const AllocatorFunctions = `(__GI_)?(__libc_|__)?(` +
 
 var allocatorFunction = regexp.MustCompile(`^(` + AllocatorFunctions + `)$`)
 
-// IsAllocatorFunction is true of a native function that AllocatorFunctions matches. Parameters in
-// its name are ignored.
-func IsAllocatorFunction(function string) bool {
+// allocators are the functions of IsAllocatorFunction.
+var allocators = nameTest{ask: func(function string) bool {
 	name, _, _ := strings.Cut(function, "(")
 	return allocatorFunction.MatchString(name)
-}
+}}
+
+// IsAllocatorFunction is true of a native function that AllocatorFunctions matches. Parameters in
+// its name are ignored.
+func IsAllocatorFunction(function string) bool { return allocators.of(function) }
 
 // WithoutAllocator returns the frames, leaf first, from the caller of the allocator on. It returns
 // all of them where the allocator has no caller.

@@ -170,7 +170,7 @@ func (w *objectWatch) watch(recorded func() *conclude.Trace) {
 		work := w.searchFor(t, conclude.MainOf(t.Judge()))
 		work.limit = maxObjectTime
 		w.start(context.Background(), t.History.Main(), work)
-	case isFirst && elapsed >= w.nextHalfway:
+	case isFirst && elapsed >= w.nextHalfway && w.budget(w.session.Overhead()) > 0:
 		w.nextHalfway = elapsed + length/2/halfwayTries
 		t := recorded()
 		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)

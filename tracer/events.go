@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
@@ -62,7 +63,8 @@ func (r *eventReader) dispatch(raw []byte) {
 		}
 	default:
 		var event bpf.Event
-		if _, err := binary.Decode(raw, binary.NativeEndian, &event); err == nil {
+		if copy(unsafe.Slice((*byte)(unsafe.Pointer(&event)), unsafe.Sizeof(event)), raw) ==
+			int(unsafe.Sizeof(event)) {
 			r.dispatchEvent(event)
 		}
 	}

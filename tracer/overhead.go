@@ -18,7 +18,10 @@ const kernelWalkShare = 0.4
 
 // startRunner starts the overhead controller, which keeps the overhead within its limit.
 func (s *Session) startRunner() error {
-	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
+	takeSteps := func() []controller.Step {
+		s.events.Flush() // steps wake nobody
+		return s.stepTimes.Take(s.probing.overlaps)
+	}
 	liveShare := func() float64 {
 		return float64(s.liveObjects.Load()) / float64(s.Options.MaxLive)
 	}

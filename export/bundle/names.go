@@ -5,6 +5,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
@@ -132,13 +133,15 @@ func (n *pseudonyms) isPackage(name string) bool {
 }
 
 // builtinComponents are the components of allocscope's own rules.
-var builtinComponents = set(strings.Join(component.DefaultRules().Names(), " "))
+var builtinComponents = sync.OnceValue(func() map[string]bool {
+	return set(strings.Join(component.DefaultRules().Names(), " "))
+})
 
 // component returns the name of a component: one of allocscope's own, or a package, script or
 // library.
 func (n *pseudonyms) component(name string) string {
 	switch {
-	case builtinComponents[name], n.isPackage(name), isWellKnown(name):
+	case builtinComponents()[name], n.isPackage(name), isWellKnown(name):
 		if !n.isHidden(name) {
 			n.keep(name)
 			return name

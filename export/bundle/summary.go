@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -419,17 +420,15 @@ func (r *redactor) variables(p *keeper.Path) {
 //go:embed attributes.txt
 var attributesText string
 
-var attributes = attributesOf(attributesText)
-
-func attributesOf(text string) map[string]map[string]bool {
+var attributes = sync.OnceValue(func() map[string]map[string]bool {
 	found := make(map[string]map[string]bool)
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(attributesText) {
 		owner, names, _ := strings.Cut(line, " ")
 		found[owner] = set(names)
 	}
 
 	return found
-}
+})
 
 func (r *redactor) isPublicAttribute(holder string, link *keeper.Link) bool {
 	return link.How == keeper.HowAttribute && r.names.public[holder] &&
@@ -438,7 +437,7 @@ func (r *redactor) isPublicAttribute(holder string, link *keeper.Link) bool {
 
 // hasAttribute is true of a recorded attribute of a type or module, or of its package.
 func hasAttribute(owner, name string) bool {
-	return attributes[owner][name] || attributes[topOf(owner)][name]
+	return attributes()[owner][name] || attributes()[topOf(owner)][name]
 }
 
 // topOf is the package of a name of Python.

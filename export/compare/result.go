@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/allocscope/allocscope/export/page"
@@ -82,7 +83,9 @@ func (s *Side) Details() []string {
 //go:embed diff.html
 var bodyText string
 
-var body = template.Must(template.New("diff").Parse(bodyText))
+var body = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("diff").Parse(bodyText))
+})
 
 // A view is the data of the template.
 type view struct {
@@ -125,7 +128,7 @@ const maxShownStacks = 1000
 // WriteHTML writes the result as a page. The error comes from w.
 func (r *Result) WriteHTML(w io.Writer) error {
 	var text strings.Builder
-	if err := body.ExecuteTemplate(&text, "body", r.view("Before", "After")); err != nil {
+	if err := body().ExecuteTemplate(&text, "body", r.view("Before", "After")); err != nil {
 		return err
 	}
 
@@ -138,7 +141,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 // WriteTables writes the sections of a page with the components and the stacks. The titles head the
 // columns of the two sides. The error comes from w.
 func (r *Result) WriteTables(w io.Writer, beforeTitle, afterTitle string) error {
-	return body.ExecuteTemplate(w, "tables", r.view(beforeTitle, afterTitle))
+	return body().ExecuteTemplate(w, "tables", r.view(beforeTitle, afterTitle))
 }
 
 // view is the data of the templates.

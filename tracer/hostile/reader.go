@@ -99,8 +99,17 @@ func CPUTime() time.Duration {
 // swap, from a file or from the kernel's zero page. A result is nil where that is not so. The error
 // is os.ErrNotExist if the program has ended whose memory the files are of.
 func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, error) {
+	return MemoryInto(nil, mem, pagemap, addresses, size)
+}
+
+// MemoryInto is Memory, but takes a buffer for the contents. It makes one where that is too small.
+func MemoryInto(
+	buffer []byte, mem, pagemap *os.File, addresses []uint64, size int,
+) ([][]byte, error) {
 	contents := make([][]byte, len(addresses))
-	buffer := make([]byte, len(addresses)*size)
+	if len(buffer) < len(addresses)*size {
+		buffer = make([]byte, len(addresses)*size)
+	}
 	most := min(maxReads, maxBytes/size)
 	for from := 0; from < len(addresses); from += most {
 		to := min(len(addresses), from+most)

@@ -86,6 +86,11 @@ func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) mem.Spans {
 
 // Peek implements mem.Reader.
 func (m *privateMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	return m.PeekInto(nil, addresses, size)
+}
+
+// PeekInto is Peek with a buffer: see mem.PeekInto.
+func (m *privateMemory) PeekInto(buffer []byte, addresses []uint64, size int) ([][]byte, error) {
 	var readable []uint64
 	var indices []int
 	for i, a := range addresses {
@@ -94,7 +99,7 @@ func (m *privateMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 		}
 	}
 
-	read, err := m.Reader.Peek(readable, size)
+	read, err := mem.PeekInto(m.Reader, buffer, readable, size)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,18 @@ type Reader interface {
 // PeekSize is the most that a Reader reads at one address, in bytes.
 const PeekSize = 4 << 10
 
+// PeekInto is Reader.Peek into a buffer, if the reader takes one: for many readings of much memory,
+// one after the other.
+func PeekInto(memory Reader, buffer []byte, addresses []uint64, size int) ([][]byte, error) {
+	into, ok := memory.(interface {
+		PeekInto(buffer []byte, addresses []uint64, size int) ([][]byte, error)
+	})
+	if !ok {
+		return memory.Peek(addresses, size)
+	}
+	return into.PeekInto(buffer, addresses, size)
+}
+
 // PeekOne reads at one address.
 func PeekOne(memory Reader, address uint64, size int) ([]byte, error) {
 	contents, err := memory.Peek([]uint64{address}, size)

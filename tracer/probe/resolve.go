@@ -64,7 +64,20 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 	if err != nil {
 		return nil, err
 	}
+	others := otherFiles(maps, order)
+	if known := resolved.of(p, order, others); known != nil {
+		return known, nil
+	}
+	found, err := resolve(p, order, others)
+	if err != nil {
+		return nil, err
+	}
+	resolved.keep(p, resolution{order, others, found})
+	return resolved.of(p, order, others), nil
+}
 
+// resolve is Resolve with the files in search order, and the others.
+func resolve(p *process.Process, order, others []process.Mapping) ([]FileSites, error) {
 	found := definitions{program: order[0].File(), process: p, fileOf: make(map[string]int)}
 	found.isStatic = len(order) == 1
 	defer found.close()
@@ -77,7 +90,7 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 		}
 	}
 
-	found.addOthers(otherFiles(maps, order))
+	found.addOthers(others)
 
 	switch {
 	case found.has("malloc") && found.has("free"):

@@ -249,12 +249,20 @@ func ReadStat(pid int) (Stat, error) {
 
 // parseStat reads the fields behind comm, which stands in parentheses and may hold any character.
 func parseStat(raw []byte) (Stat, error) {
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
-	if len(fields) < statFieldCount {
-		return Stat{}, fmt.Errorf("read stat: %d fields", len(fields))
+	var fields [statFieldCount][]byte // no garbage: a trace reads hundreds of them a second
+	found := 0
+	for field := range bytes.FieldsSeq(raw[bytes.LastIndexByte(raw, ')')+1:]) {
+		if found < len(fields) {
+			fields[found] = field
+		}
+		found++
+	}
+	if found < len(fields) {
+		return Stat{}, fmt.Errorf("read stat: %d fields", found)
 	}
 
-	start := number(fields[statStartTime])
+	field := func(i int) int64 { return number(string(fields[i])) }
+	start := field(statStartTime)
 	if start == Unknown || start > maxTicks {
 		return Stat{}, fmt.Errorf("read stat: start time %.20q", fields[statStartTime])
 	}
@@ -263,15 +271,15 @@ func parseStat(raw []byte) (Stat, error) {
 	return Stat{
 		TID:         int(number(string(tid))),
 		State:       fields[statState][0],
-		Parent:      int(number(fields[statPPID])),
-		MinorFaults: number(fields[statMinFlt]),
-		MajorFaults: number(fields[statMajFlt]),
+		Parent:      int(field(statPPID)),
+		MinorFaults: field(statMinFlt),
+		MajorFaults: field(statMajFlt),
 		Start:       time.Duration(start) * tick,
 		StartTicks:  start,
 		Image: Image{
-			code:  number(fields[statStartCode]),
-			stack: number(fields[statStartStack]),
-			brk:   number(fields[statStartBrk]),
+			code:  field(statStartCode),
+			stack: field(statStartStack),
+			brk:   field(statStartBrk),
 		},
 	}, nil
 }
@@ -314,12 +322,17 @@ func (c *counters) StartBrk() uint64 {
 // Sample reads the counters of status and stat. PSS, Private, steps and tensors are Unknown and
 // Elapsed is 0: these two files lack them. The error wraps os.ErrNotExist if the process is gone.
 func (c *counters) Sample() (growth.Sample, error) {
+	stat, err := c.Stat()
+	if err != nil {
+		return growth.UnknownSample(), err
+	}
+	return c.SampleAfter(stat)
+}
+
+// SampleAfter is Sample with a stat that has just been read.
+func (c *counters) SampleAfter(stat Stat) (growth.Sample, error) {
 	sample := growth.UnknownSample()
 	status, err := c.Status()
-	if err != nil {
-		return sample, err
-	}
-	stat, err := c.Stat()
 	if err != nil {
 		return sample, err
 	}

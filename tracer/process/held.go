@@ -53,7 +53,7 @@ func (p *Process) HeldByKernel() (held Held, err error) {
 		case target == "anon_inode:[io_uring]" || isDriver(target):
 			held.IsHidden = true
 		case target == "anon_inode:[eventpoll]":
-			p.addEntries(&held, "fdinfo/"+name)
+			held.addEntries(p, "fdinfo/"+name)
 		case strings.HasPrefix(target, "pipe:"):
 			if ends[target]++; ends[target] == 2 && p.hasQueued(name) {
 				held.IsHidden = true
@@ -111,13 +111,13 @@ func (p *Process) hasQueued(name string) bool {
 }
 
 // addEntries adds the data of the entries of an epoll instance.
-func (p *Process) addEntries(held *Held, name string) {
+func (h *Held) addEntries(p *Process, name string) {
 	info, err := p.readLocking(name, maxFdinfo)
 	if err != nil || len(info) == maxFdinfo {
-		held.IsHidden = true
+		h.IsHidden = true
 		return
 	}
-	held.Words = append(held.Words, epollData(string(info))...)
+	h.Words = append(h.Words, epollData(string(info))...)
 }
 
 // epollData returns the data of the entries in the fdinfo of an epoll instance: "tfd: 5 events: 19

@@ -44,7 +44,7 @@ func (s addressSpace) read(address uint64, buffer []byte) error {
 		}
 		address, buffer = address+hostile.MaxBytes, buffer[hostile.MaxBytes:]
 	}
-	contents, err := s.peek([]uint64{address}, len(buffer))
+	contents, err := s.peek(nil, []uint64{address}, len(buffer))
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s addressSpace) read(address uint64, buffer []byte) error {
 // readPage reads memory of one page. A page of a private mapping that has no entry in the page table
 // has the contents of its file, or zeros.
 func (s addressSpace) readPage(maps []Mapping, address uint64, buffer []byte) error {
-	contents, err := s.peek([]uint64{address}, len(buffer))
+	contents, err := s.peek(nil, []uint64{address}, len(buffer))
 	if err != nil {
 		return err
 	}
@@ -116,11 +116,16 @@ const maxPeekBytes = 4096 // at each address
 // not all bytes are in RAM. The reads are not atomic: they may be of different moments. The error
 // wraps os.ErrNotExist if the process is gone.
 func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
+	return p.PeekInto(nil, addresses, size)
+}
+
+// PeekInto is Peek, but takes a buffer for the contents. It makes one where that is too small.
+func (p *Process) PeekInto(buffer []byte, addresses []uint64, size int) ([][]byte, error) {
 	if size < 1 || size > maxPeekBytes {
 		return nil, fmt.Errorf("read %d bytes of memory at each address: not 1 to %d",
 			size, maxPeekBytes)
 	}
-	contents, err := addressSpace{p}.peek(addresses, size)
+	contents, err := addressSpace{p}.peek(buffer, addresses, size)
 	if err == nil && !p.Alive() {
 		err = os.ErrNotExist
 	}
@@ -133,7 +138,7 @@ func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 // peek reads as Peek. process_vm_readv(2) would do
 // without a file. But since Linux 5.19 it first gives the process its own copy of every page that it
 // shares with a parent or child since a fork.
-func (s addressSpace) peek(addresses []uint64, size int) ([][]byte, error) {
+func (s addressSpace) peek(buffer []byte, addresses []uint64, size int) ([][]byte, error) {
 	if err := s.process.Stalled(); err != nil {
 		return nil, err
 	}
@@ -145,7 +150,7 @@ func (s addressSpace) peek(addresses []uint64, size int) ([][]byte, error) {
 		defer kept.close()
 	}
 	if kept.memory != nil {
-		contents, err := kept.memory.peek(addresses, size)
+		contents, err := kept.memory.peek(buffer, addresses, size)
 		if !errors.Is(err, os.ErrNotExist) {
 			return contents, err
 		}
@@ -157,7 +162,7 @@ func (s addressSpace) peek(addresses []uint64, size int) ([][]byte, error) {
 		return nil, err
 	}
 	kept.memory = memory
-	return memory.peek(addresses, size)
+	return memory.peek(buffer, addresses, size)
 }
 
 // keptMemory is the memory of the program that a process executed when it was last read.
@@ -215,11 +220,11 @@ func (m *Memory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	if err := m.check(); err != nil {
 		return nil, err
 	}
-	return m.peek(addresses, size)
+	return m.peek(nil, addresses, size)
 }
 
-func (m *Memory) peek(addresses []uint64, size int) ([][]byte, error) {
-	contents, err := hostile.Memory(m.mem, m.pagemap, addresses, size)
+func (m *Memory) peek(buffer []byte, addresses []uint64, size int) ([][]byte, error) {
+	contents, err := hostile.MemoryInto(buffer, m.mem, m.pagemap, addresses, size)
 	return contents, m.process.noteStall(err)
 }
 

@@ -209,6 +209,18 @@ func TestPeek(t *testing.T) {
 		}
 	})
 
+	t.Run("into a buffer", func(t *testing.T) {
+		memory, buffer := []byte("first second"), make([]byte, 10)
+		addresses := []uint64{addressOf(memory), addressOf(memory) + 6, addressOf(memory) + 1}
+		got := must(openSelf(t).PeekInto(buffer, addresses[:2], 5))
+		if string(buffer) != "firstsecon" || &got[1][0] != &buffer[5] {
+			t.Errorf("%q, %q", buffer, got)
+		}
+		if got := must(openSelf(t).PeekInto(buffer, addresses, 4)); string(got[2]) != "irst" {
+			t.Errorf("more than the buffer has room for: %q", got)
+		}
+	})
+
 	t.Run("invalid size", func(t *testing.T) {
 		for _, size := range []int{-1, 0, maxPeekBytes + 1, 1 << 40} {
 			if got, err := openSelf(t).Peek([]uint64{1 << 20}, size); err == nil {

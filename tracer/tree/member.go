@@ -19,6 +19,7 @@ type Member struct {
 
 	parent  *Member // nil: not a member
 	image   process.Image
+	stat    process.Stat // at the last scan
 	program Program
 	rollup  account
 	history []privateSample
@@ -105,7 +106,7 @@ func (t *Tree) Sample(elapsed time.Duration) growth.TreeSample {
 
 // sample reads the counters of the process, and adds its private memory to the history.
 func (m *Member) sample(elapsed time.Duration) growth.Sample {
-	sample, err := m.Process.Sample()
+	sample, err := m.Process.SampleAfter(m.stat)
 	if err != nil {
 		sample = growth.UnknownSample()
 	}

@@ -107,6 +107,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 			continue
 		}
 
+		m.stat = stat
 		alive = append(alive, m)
 		if stat.Image != m.image && !stat.Image.IsZero() && m.Process.Refresh() == nil {
 			m.describe(stat)
@@ -275,7 +276,7 @@ func (t *Tree) Adopt(pid int, elapsed time.Duration) *Member {
 }
 
 func (t *Tree) add(p *process.Process, stat process.Stat, elapsed time.Duration) *Member {
-	m := &Member{Process: p, parent: t.byPID[stat.Parent]}
+	m := &Member{Process: p, parent: t.byPID[stat.Parent], stat: stat}
 	m.Info = growth.Process{
 		PID: p.PID, Parent: stat.Parent, Born: elapsed - stat.Age(), Start: stat.StartTicks,
 		Rank: growth.Unknown,

@@ -107,6 +107,7 @@ type heapWalk struct {
 	pages    int // read so far
 	again    int // of them, reads within the part read before
 	retries  int
+	buffer   []byte // of a piece
 }
 
 // chainState is where a walk is within a heap.
@@ -194,7 +195,10 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 	}
 	h.read = max(h.read, start+uint64(len(addresses))*mem.PeekSize)
 
-	contents, err := w.memory.Peek(addresses, mem.PeekSize)
+	if n := len(addresses) * mem.PeekSize; n > len(w.buffer) {
+		w.buffer = make([]byte, n)
+	}
+	contents, err := mem.PeekInto(w.memory, w.buffer, addresses, mem.PeekSize)
 	if err != nil {
 		return false, err
 	}

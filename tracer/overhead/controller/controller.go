@@ -237,10 +237,13 @@ func (c *Controller) decision() Decision {
 }
 
 // The time until the next reading, in seconds. Open probes are read often, so that a storm of
-// calls is seen soon.
+// calls is seen soon. After calmSeconds with less than calmShare of the time allowed, a storm may
+// last calmWait: a seventh of the time allowed in a minute, at 3%. A producer's finest interval
+// leaves less room.
 const (
 	openWait   = 0.1
 	tensorWait = 0.25
+	calmWait   = slotSeconds
 	closedWait = 1.0
 	minWait    = 0.005
 )
@@ -249,6 +252,8 @@ func (c *Controller) wait() float64 {
 	switch {
 	case !c.options.Heap && !c.options.Tensor:
 		return closedWait
+	case c.takesLittle():
+		return calmWait
 	case !c.started, c.mode == growth.HeapFull, c.burst.phase == burstDetaching:
 		return openWait
 	case c.burst.phase == burstOpen:
@@ -257,6 +262,18 @@ func (c *Controller) wait() float64 {
 		return min(tensorWait, c.untilNextBurst(c.plan()))
 	}
 	return min(closedWait, c.untilNextBurst(c.plan()))
+}
+
+const (
+	calmSeconds = 3.0
+	calmShare   = 0.1
+)
+
+// takesLittle reports whether the probes are open in mode full and have taken little for a while.
+func (c *Controller) takesLittle() bool {
+	recent := c.budget.spent.sum(calmSeconds)
+	return c.mode == growth.HeapFull && c.started && !c.options.Producer &&
+		c.now-c.fullAt >= calmSeconds && recent.probes < calmShare*recent.allowed
 }
 
 // Mode returns the mode in force.

@@ -386,3 +386,20 @@ func mustBeSane(t *testing.T, o Options, c *Controller, d Decision) {
 		}
 	}
 }
+
+func TestWait(t *testing.T) {
+	wait := func(o Options, of load) time.Duration {
+		return simulate(o, constant(of)).run(t, 60).wanted.Wait
+	}
+	producer := all(1)
+	producer.Producer = true
+	for name, c := range map[string]struct{ got, want time.Duration }{
+		"calm":       {wait(all(1), sleeper()), duration(calmWait)},
+		"much to do": {wait(all(1), caller(10_000)), duration(openWait)},
+		"producer":   {wait(producer, sleeper()), duration(openWait)},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %v until the next reading, want %v", name, c.got, c.want)
+		}
+	}
+}

@@ -136,6 +136,9 @@ func (s *steps) medianBefore() float64 {
 type durations struct {
 	values []float64
 	count  float64
+
+	counted               float64 // count when the median was calculated
+	middle, standardError float64
 }
 
 // add keeps the last size durations.
@@ -167,9 +170,10 @@ func (d *durations) sample(seconds float64, size int, random *rand.Rand) {
 // median returns the median and its standard error, sqrt(pi/2) * sigma / sqrt(n). The standard
 // deviation sigma is estimated robustly, as 1.4826 times the median absolute deviation.
 func (d *durations) median() (median, standardError float64) {
-	if len(d.values) == 0 {
-		return 0, 0
+	if d.counted == d.count {
+		return d.middle, d.standardError
 	}
+	d.counted = d.count
 	sorted := slices.Sorted(slices.Values(d.values))
 	median = sorted[len(sorted)/2]
 
@@ -178,5 +182,6 @@ func (d *durations) median() (median, standardError float64) {
 	}
 	slices.Sort(sorted)
 	sigma := 1.4826 * sorted[len(sorted)/2]
-	return median, 1.2533 * sigma / math.Sqrt(float64(len(sorted)))
+	d.middle, d.standardError = median, 1.2533*sigma/math.Sqrt(float64(len(sorted)))
+	return d.middle, d.standardError
 }

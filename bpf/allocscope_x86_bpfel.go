@@ -648,6 +648,7 @@ const (
 	VarRepeatsDue       = "repeats_due"
 	VarShares           = "shares"
 	VarStackSeed        = "stack_seed"
+	VarStepEventPeriod  = "step_event_period"
 	VarTaken            = "taken"
 	VarTensorEpoch      = "tensor_epoch"
 	VarTensorInterval   = "tensor_interval"
@@ -768,35 +769,36 @@ type MapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type VariableSpecs struct {
-	BlockInterval  *ebpf.VariableSpec `ebpf:"block_interval"`
-	Busiest        *ebpf.VariableSpec `ebpf:"busiest"`
-	BusiestShim    *ebpf.VariableSpec `ebpf:"busiest_shim"`
-	ChargeWindow   *ebpf.VariableSpec `ebpf:"charge_window"`
-	Command        *ebpf.VariableSpec `ebpf:"command"`
-	CommandUid     *ebpf.VariableSpec `ebpf:"command_uid"`
-	Costs          *ebpf.VariableSpec `ebpf:"costs"`
-	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
-	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
-	Interval       *ebpf.VariableSpec `ebpf:"interval"`
-	LastWakeup     *ebpf.VariableSpec `ebpf:"last_wakeup"`
-	LongestWait    *ebpf.VariableSpec `ebpf:"longest_wait"`
-	MappingCuts    *ebpf.VariableSpec `ebpf:"mapping_cuts"`
-	Never          *ebpf.VariableSpec `ebpf:"never"`
-	OwnLeader      *ebpf.VariableSpec `ebpf:"own_leader"`
-	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
-	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
-	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
-	ReaderTurn     *ebpf.VariableSpec `ebpf:"reader_turn"`
-	RegistersTgid  *ebpf.VariableSpec `ebpf:"registers_tgid"`
-	RepeatsDue     *ebpf.VariableSpec `ebpf:"repeats_due"`
-	Shares         *ebpf.VariableSpec `ebpf:"shares"`
-	StackSeed      *ebpf.VariableSpec `ebpf:"stack_seed"`
-	Taken          *ebpf.VariableSpec `ebpf:"taken"`
-	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
-	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
-	Waiting        *ebpf.VariableSpec `ebpf:"waiting"`
-	WalkBudget     *ebpf.VariableSpec `ebpf:"walk_budget"`
-	WalksDue       *ebpf.VariableSpec `ebpf:"walks_due"`
+	BlockInterval   *ebpf.VariableSpec `ebpf:"block_interval"`
+	Busiest         *ebpf.VariableSpec `ebpf:"busiest"`
+	BusiestShim     *ebpf.VariableSpec `ebpf:"busiest_shim"`
+	ChargeWindow    *ebpf.VariableSpec `ebpf:"charge_window"`
+	Command         *ebpf.VariableSpec `ebpf:"command"`
+	CommandUid      *ebpf.VariableSpec `ebpf:"command_uid"`
+	Costs           *ebpf.VariableSpec `ebpf:"costs"`
+	Emitted         *ebpf.VariableSpec `ebpf:"emitted"`
+	Epoch           *ebpf.VariableSpec `ebpf:"epoch"`
+	Interval        *ebpf.VariableSpec `ebpf:"interval"`
+	LastWakeup      *ebpf.VariableSpec `ebpf:"last_wakeup"`
+	LongestWait     *ebpf.VariableSpec `ebpf:"longest_wait"`
+	MappingCuts     *ebpf.VariableSpec `ebpf:"mapping_cuts"`
+	Never           *ebpf.VariableSpec `ebpf:"never"`
+	OwnLeader       *ebpf.VariableSpec `ebpf:"own_leader"`
+	PageSize        *ebpf.VariableSpec `ebpf:"page_size"`
+	PidnsDevice     *ebpf.VariableSpec `ebpf:"pidns_device"`
+	PidnsInode      *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	ReaderTurn      *ebpf.VariableSpec `ebpf:"reader_turn"`
+	RegistersTgid   *ebpf.VariableSpec `ebpf:"registers_tgid"`
+	RepeatsDue      *ebpf.VariableSpec `ebpf:"repeats_due"`
+	Shares          *ebpf.VariableSpec `ebpf:"shares"`
+	StackSeed       *ebpf.VariableSpec `ebpf:"stack_seed"`
+	StepEventPeriod *ebpf.VariableSpec `ebpf:"step_event_period"`
+	Taken           *ebpf.VariableSpec `ebpf:"taken"`
+	TensorEpoch     *ebpf.VariableSpec `ebpf:"tensor_epoch"`
+	TensorInterval  *ebpf.VariableSpec `ebpf:"tensor_interval"`
+	Waiting         *ebpf.VariableSpec `ebpf:"waiting"`
+	WalkBudget      *ebpf.VariableSpec `ebpf:"walk_budget"`
+	WalksDue        *ebpf.VariableSpec `ebpf:"walks_due"`
 }
 
 // Objects contains all objects after they have been loaded into the kernel.
@@ -904,35 +906,36 @@ func (m *Maps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Variables struct {
-	BlockInterval  *ebpf.Variable `ebpf:"block_interval"`
-	Busiest        *ebpf.Variable `ebpf:"busiest"`
-	BusiestShim    *ebpf.Variable `ebpf:"busiest_shim"`
-	ChargeWindow   *ebpf.Variable `ebpf:"charge_window"`
-	Command        *ebpf.Variable `ebpf:"command"`
-	CommandUid     *ebpf.Variable `ebpf:"command_uid"`
-	Costs          *ebpf.Variable `ebpf:"costs"`
-	Emitted        *ebpf.Variable `ebpf:"emitted"`
-	Epoch          *ebpf.Variable `ebpf:"epoch"`
-	Interval       *ebpf.Variable `ebpf:"interval"`
-	LastWakeup     *ebpf.Variable `ebpf:"last_wakeup"`
-	LongestWait    *ebpf.Variable `ebpf:"longest_wait"`
-	MappingCuts    *ebpf.Variable `ebpf:"mapping_cuts"`
-	Never          *ebpf.Variable `ebpf:"never"`
-	OwnLeader      *ebpf.Variable `ebpf:"own_leader"`
-	PageSize       *ebpf.Variable `ebpf:"page_size"`
-	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
-	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
-	ReaderTurn     *ebpf.Variable `ebpf:"reader_turn"`
-	RegistersTgid  *ebpf.Variable `ebpf:"registers_tgid"`
-	RepeatsDue     *ebpf.Variable `ebpf:"repeats_due"`
-	Shares         *ebpf.Variable `ebpf:"shares"`
-	StackSeed      *ebpf.Variable `ebpf:"stack_seed"`
-	Taken          *ebpf.Variable `ebpf:"taken"`
-	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
-	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
-	Waiting        *ebpf.Variable `ebpf:"waiting"`
-	WalkBudget     *ebpf.Variable `ebpf:"walk_budget"`
-	WalksDue       *ebpf.Variable `ebpf:"walks_due"`
+	BlockInterval   *ebpf.Variable `ebpf:"block_interval"`
+	Busiest         *ebpf.Variable `ebpf:"busiest"`
+	BusiestShim     *ebpf.Variable `ebpf:"busiest_shim"`
+	ChargeWindow    *ebpf.Variable `ebpf:"charge_window"`
+	Command         *ebpf.Variable `ebpf:"command"`
+	CommandUid      *ebpf.Variable `ebpf:"command_uid"`
+	Costs           *ebpf.Variable `ebpf:"costs"`
+	Emitted         *ebpf.Variable `ebpf:"emitted"`
+	Epoch           *ebpf.Variable `ebpf:"epoch"`
+	Interval        *ebpf.Variable `ebpf:"interval"`
+	LastWakeup      *ebpf.Variable `ebpf:"last_wakeup"`
+	LongestWait     *ebpf.Variable `ebpf:"longest_wait"`
+	MappingCuts     *ebpf.Variable `ebpf:"mapping_cuts"`
+	Never           *ebpf.Variable `ebpf:"never"`
+	OwnLeader       *ebpf.Variable `ebpf:"own_leader"`
+	PageSize        *ebpf.Variable `ebpf:"page_size"`
+	PidnsDevice     *ebpf.Variable `ebpf:"pidns_device"`
+	PidnsInode      *ebpf.Variable `ebpf:"pidns_inode"`
+	ReaderTurn      *ebpf.Variable `ebpf:"reader_turn"`
+	RegistersTgid   *ebpf.Variable `ebpf:"registers_tgid"`
+	RepeatsDue      *ebpf.Variable `ebpf:"repeats_due"`
+	Shares          *ebpf.Variable `ebpf:"shares"`
+	StackSeed       *ebpf.Variable `ebpf:"stack_seed"`
+	StepEventPeriod *ebpf.Variable `ebpf:"step_event_period"`
+	Taken           *ebpf.Variable `ebpf:"taken"`
+	TensorEpoch     *ebpf.Variable `ebpf:"tensor_epoch"`
+	TensorInterval  *ebpf.Variable `ebpf:"tensor_interval"`
+	Waiting         *ebpf.Variable `ebpf:"waiting"`
+	WalkBudget      *ebpf.Variable `ebpf:"walk_budget"`
+	WalksDue        *ebpf.Variable `ebpf:"walks_due"`
 }
 
 // Programs contains all programs after they have been loaded into the kernel.

@@ -30,6 +30,7 @@ type launchTracker struct {
 	lost    atomic.Uint64 // starts that the channel had no room for
 	running sync.WaitGroup
 
+	preparing sync.Mutex     // held while Hold is prepared
 	waiting   []programStart // those that are not targets yet
 	isHolding bool           // programs that start wait
 	changed   uint64         // when that was changed last, which lets all go on: ns, CLOCK_MONOTONIC
@@ -231,6 +232,9 @@ func (l *launchTracker) addHeld() (held time.Duration, added bool) {
 			break
 		}
 
+		if !added {
+			l.prepareRelease()
+		}
 		added = true
 		if l.add(p) && first == nil {
 			first = &p
@@ -241,6 +245,16 @@ func (l *launchTracker) addHeld() (held time.Duration, added bool) {
 		l.drain()
 	}
 	return held, added
+}
+
+// prepareRelease makes the next release short, while a program becomes a target.
+func (l *launchTracker) prepareRelease() {
+	if l.preparing.TryLock() {
+		l.running.Go(func() {
+			defer l.preparing.Unlock()
+			_ = l.Prepare() // release takes longer
+		})
+	}
 }
 
 // retireEnded makes room for the next programs, while none of those that are targets waits.

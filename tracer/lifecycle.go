@@ -267,13 +267,13 @@ func stop(targets ...*target) stoppedTargets {
 // retire detaches from processes and deletes the kernel's data on them, while the trace goes on.
 // They are no longer in the set.
 func (l *lifecycle) retire(stopped stoppedTargets) error {
-	var errs []error
+	var leaving []func() error // the kernel has each wait for some 10 ms
 	var pids []uint32
 	for _, t := range stopped {
-		errs = append(errs, t.leave(l.session.events))
+		leaving = append(leaving, func() error { return t.leave(l.session.events) })
 		pids = append(pids, uint32(t.process.PID))
 	}
-	errs = append(errs, source.Forget(l.session.kernel, pids...))
+	errs := []error{source.InParallel(leaving), source.Forget(l.session.kernel, pids...)}
 
 	for _, t := range stopped {
 		l.session.probing.forget(t)

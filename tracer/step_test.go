@@ -2,11 +2,14 @@ package tracer_test
 
 import (
 	"bytes"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -26,6 +29,7 @@ func TestSteps(t *testing.T) {
 	t.Run("each backward pass is a step", testStepsEachBackwardPass)
 	t.Run("missing step function is reported", testStepsMissingStepFunction)
 	t.Run("concurrent use", testStepsConcurrentUse)
+	t.Run("below the shim few steps are events", testStepsEvents)
 }
 
 // passes is the library that testdata/stepper.c calls.
@@ -188,5 +192,28 @@ func testStepsConcurrentUse(t *testing.T) {
 
 		users.Wait()
 		mustCount(t, c, growth.Unknown)
+	}
+}
+
+// Below the shim no burst is compared with the steps around it: ten events a second are enough.
+func testStepsEvents(t *testing.T) {
+	command := exec.Command(tracertest.Build(t, "stepper.c", append(linked(t), "-pthread")...))
+	s, target := launch(t, command, tracer.Options{}, "ready")
+	c := countSteps(t, s, "libpasses:training_step")
+
+	const calls = 200
+	events, last, began := 0, uint64(0), time.Now()
+	for range calls {
+		call(target, 1, 1)
+		var steps bpf.StepCount
+		must(t, tracer.Kernel(s).Steps.Lookup(uint32(target.PID()), &steps))
+		if steps.Reported != last {
+			events, last = events+1, steps.Reported
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	mustCount(t, c, calls)
+	if most := 1 + int(time.Since(began)/(100*time.Millisecond)); events > most {
+		t.Errorf("%d of %d steps are events, want %d at most", events, calls, most)
 	}
 }

@@ -14,7 +14,7 @@ struct {
 } steps SEC(".maps");
 
 /* Minimum time between two events, in ns: the function may be called a million times a second. */
-#define STEP_EVENT_PERIOD 1000000
+const volatile __u64 step_event_period = 1000000;
 
 /* Does without keep_task_stack(). The program's stack is too small for the kernel to use a private
  * one (64 bytes, BPF_PRIV_STACK_MIN_SIZE). Its attach type differs from the type of source heap's
@@ -35,7 +35,7 @@ int on_step(struct pt_regs *ctx)
 
 	calls = __sync_fetch_and_add(&steps_so_far->calls, 1) + 1;
 	now = bpf_ktime_get_ns();
-	if (now - steps_so_far->reported < STEP_EVENT_PERIOD)
+	if (now - steps_so_far->reported < step_event_period)
 		return 0;
 
 	steps_so_far->reported = now;

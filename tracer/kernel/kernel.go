@@ -335,6 +335,10 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
+// slowStepEvents is the time between two events of steps where no bursts are compared with the time
+// around them. The mean of all steps is enough there, and an event costs more than a count.
+const slowStepEvents = 100 * time.Millisecond
+
 // configure sets the sizes of maps and the constants of the BPF programs.
 func configure(specs *bpf.Specs, config Config) error {
 	specs.Live.MaxEntries = sizeFor(config.MaxLive, config.IsShared)
@@ -349,6 +353,11 @@ func configure(specs *bpf.Specs, config Config) error {
 	}
 	if err := specs.StackSeed.Set(rand.Uint64()); err != nil {
 		return err
+	}
+	if config.SamplesItself {
+		if err := specs.StepEventPeriod.Set(uint64(slowStepEvents)); err != nil {
+			return err
+		}
 	}
 
 	device, inode, err := PIDNamespace()

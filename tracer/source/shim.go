@@ -23,6 +23,7 @@ type Shim struct {
 	kernel   *kernel.Kernel
 	file     *hostile.File // the very library
 	producer *probe.Producer
+	starts   []symbol.Probe // that a program passes when it begins
 	markers  []symbol.Probe // whose number attached shows the library the interval
 	holds    []symbol.Probe // whose number attached makes programs that start wait, until it changes
 
@@ -47,12 +48,11 @@ func AttachShim(k *kernel.Kernel, library *os.File) (s *Shim, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	starts, err := s.read()
-	if err != nil {
+	if err := s.read(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file.Name(), err)
 	}
 
-	s.links, err = probe.AttachEach(k.Mode, *s.producer, starts, k.Program, bpf.ProgShimStart)
+	s.links, err = probe.AttachEach(k.Mode, *s.producer, s.starts, k.Program, bpf.ProgShimStart)
 	if err != nil {
 		return nil, err
 	}
@@ -78,30 +78,30 @@ func (s *Shim) followForks() error {
 	return nil
 }
 
-// read finds the probes, and returns those that start a program.
-func (s *Shim) read() (starts []symbol.Probe, err error) {
+// read finds the probes.
+func (s *Shim) read() error {
 	file, err := symbol.Open(s.file, s.file.Name())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if s.producer, err = probe.ReadProducer(s.file, file); err != nil {
-		return nil, err
+		return err
 	}
 	probes, err := file.Probes(shim.Provider)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, p := range probes {
 		switch p.Name {
 		case shim.StartProbe:
-			starts = append(starts, p)
+			s.starts = append(s.starts, p)
 		case shim.IntervalProbe:
 			s.markers = append(s.markers, p)
 		case shim.HoldProbe:
 			s.holds = append(s.holds, p)
 		}
 	}
-	return starts, nil
+	return nil
 }
 
 // Is reports whether a producer of a process is the library. nil is none.
@@ -162,6 +162,14 @@ func (s *Shim) Hold() error {
 	more, err := s.attachEach(s.holds[len(s.holding) : len(s.holding)+1])
 	s.holding = append(s.holding, more...)
 	return err
+}
+
+// Prepare makes the next call of Hold a short one. The kernel waits for a grace period, some ms,
+// before it changes a breakpoint, unless it has changed one just now (rcu_sync_enter for
+// dup_mmap_sem of kernel/events/uprobes.c). So this attaches to a probe a second time, and detaches.
+func (s *Shim) Prepare() error {
+	links, err := s.attachEach(s.starts)
+	return errors.Join(err, closeEach(links))
 }
 
 // Release lets the programs that wait go on, and makes no others wait.

@@ -180,4 +180,5 @@ func (u *Unwinder) rescan() {
 func (u *Unwinder) Close() {
 	close(u.stop)
 	<-u.done
+	u.Space.Close()
 }

@@ -367,6 +367,8 @@ type AddressSpace struct {
 	sent      []bpf.Mapping
 	dropped   atomic.Int64
 	codeFiles atomic.Int64 // that have been mapped
+
+	publishing sync.WaitGroup // of the call that publishes the newest mappings
 }
 
 // A file has the data that the mappings of a file share.
@@ -525,7 +527,6 @@ func (s *AddressSpace) send(entries []bpf.Mapping) error {
 	if err != nil {
 		return fmt.Errorf("create map of %d mappings: %w", len(entries), err)
 	}
-	defer m.Close()
 
 	keys := make([]uint32, len(entries))
 	for i := range keys {
@@ -533,14 +534,47 @@ func (s *AddressSpace) send(entries []bpf.Mapping) error {
 	}
 
 	if _, err := m.BatchUpdate(keys, entries, nil); err != nil {
-		return fmt.Errorf("write mappings: %w", err)
+		return errors.Join(fmt.Errorf("write mappings: %w", err), m.Close())
 	}
-	if err := s.outer.Put(uint32(s.process.PID), m); err != nil {
+	if err := s.publish(m); err != nil {
 		return fmt.Errorf("publish mappings of pid %d: %w", s.process.PID, err)
 	}
 
 	return nil
 }
+
+// publish puts the mappings into the kernel's map, and takes them over. It returns once the BPF
+// programs find them. The kernel has the call itself wait for some 10 ms, until the programs have
+// ended that may have found the earlier ones (maybe_wait_bpf_programs of kernel/bpf/syscall.c).
+func (s *AddressSpace) publish(mappings *ebpf.Map) error {
+	s.publishing.Wait()
+	var wanted ebpf.MapID
+	info, err := mappings.Info()
+	if err == nil {
+		wanted, _ = info.ID()
+	}
+
+	key, ended := uint32(s.process.PID), make(chan error, 1)
+	s.publishing.Go(func() { ended <- errors.Join(s.outer.Put(key, mappings), mappings.Close()) })
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(publishedPoll):
+		}
+		var found ebpf.MapID
+		if wanted != 0 && s.outer.Lookup(key, &found) == nil && found == wanted {
+			return nil
+		}
+	}
+}
+
+// publishedPoll is the time between two readings of whether mappings are there: less than a thread
+// takes to begin its call.
+const publishedPoll = 50 * time.Microsecond
+
+// Close waits for the calls of the kernel that have not returned.
+func (s *AddressSpace) Close() { s.publishing.Wait() }
 
 // addVDSO adds the code that the kernel maps into every process. This process's copy serves for
 // all.

@@ -173,6 +173,7 @@ func TestAddressSpace(t *testing.T) {
 		mapped := tracertest.Must(p.Maps())(t)
 
 		space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
+		t.Cleanup(space.Close)
 		if err := space.Update(mapped, process.Mapping{}, notUrgent); err != nil {
 			t.Fatalf("process %d: %v", i, err)
 		}
@@ -191,6 +192,7 @@ func TestAddressSpace(t *testing.T) {
 
 	p := startCat(t, "cat")
 	space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
+	t.Cleanup(space.Close)
 	mapped := tracertest.Must(p.Maps())(t)
 
 	if err := space.Update(mapped, process.Mapping{}, notUrgent); err == nil {
@@ -213,6 +215,7 @@ func TestAddressSpaceForgedBuildID(t *testing.T) {
 		p := startCat(t, program)
 		mapped := tracertest.Must(p.Maps())(t)
 		space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
+		t.Cleanup(space.Close)
 		tracertest.NoError(t, space.Update(mapped, process.Mapping{}, notUrgent))
 		tables.Wait(t.Context(), time.Minute)
 		if program == forged {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/torch"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -51,5 +53,38 @@ func TestUnreadPython(t *testing.T) {
 	}
 	if r := found[0]; r.Samples != 8 || len(r.Paths) > 0 || r.Reason != keeper.ReasonUnsupported {
 		t.Errorf("%+v, want no keeper of 8 samples", r)
+	}
+}
+
+// TestOwners follows the words around a tensor whose memory of C++ leads back to it. It is in a cycle
+// where its owners are as many as it counts: a list that has moved meanwhile may be another one.
+func TestOwners(t *testing.T) {
+	const table = 0x1000
+	tensor := &typeInfo{name: "torch.Tensor", isTensor: true}
+	held := &node{address: 0x2000, typ: tensor}
+	impl := &node{block: block{Span: mem.Span{Start: table, End: table + 200}}}
+	borrowed := edge{at: table, value: held.address, from: impl}
+	owned := edge{at: table, value: held.address | torch.OwnsObject, from: impl}
+	item := edge{at: table, value: held.address, from: &node{typ: &typeInfo{kind: kindList}}}
+	variable := edge{at: table, value: held.address, root: &keeper.Root{Kind: keeper.RootStatic}}
+
+	for _, c := range []struct {
+		name   string
+		refcnt uint64
+		edges  []edge
+		want   bool
+	}{
+		{"its memory owns it", 1, []edge{owned}, true},
+		{"its memory leads to it", 1, []edge{borrowed}, false},
+		{"one owner of two was found", 2, []edge{owned, borrowed}, false},
+		{"an object owns it, too", 2, []edge{owned, item}, true},
+		{"a variable owns it, too", 2, []edge{variable, owned}, true},
+	} {
+		held.refcnt, held.edges = c.refcnt, c.edges
+		in := shore{isWhole: true}
+		in.add(&way{node: held}, []edge{owned}, true)
+		if held.hasAllOwners() != c.want || in.isWhole != c.want {
+			t.Errorf("%s: %t, and whole: %t, want %t", c.name, held.hasAllOwners(), in.isWhole, c.want)
+		}
 	}
 }

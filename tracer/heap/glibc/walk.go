@@ -33,8 +33,11 @@ const (
 	maxWalkedPages  = 1 << 18 // pages that are read, and as many that are read again
 	maxPiecePages   = 1 << 6  // pages that are read at once
 	maxChainRetries = 1 << 10 // of all heaps
-	maxLargeChunks  = 1 << 12
-	minLargeChunk   = 64 << 10 // bytes
+	// maxSameBreaks is how often a chain is read again that breaks at one address each time, from up to
+	// 31 pieces before: the heap has grown, and the maps of before end there.
+	maxSameBreaks  = 5
+	maxLargeChunks = 1 << 12
+	minLargeChunk  = 64 << 10 // bytes
 )
 
 // WalkHeaps reads the headers of all chunks, from the start of each heap to its end. Each size
@@ -124,6 +127,7 @@ func (w *heapWalk) walk(h heapSpan) error {
 	// The states at which pieces begin.
 	pieces := []chainState{{at: h.first, sum: HeapChunks{InUse: h.first - h.start}}}
 	breaks, farthest := 0, uint64(0) // breaks of the chain, up to an address
+	same, last := 0, uint64(0)       // breaks in a row at one address
 
 	for count := 1; ; {
 		state := pieces[len(pieces)-1]
@@ -132,7 +136,10 @@ func (w *heapWalk) walk(h heapSpan) error {
 
 		switch {
 		case errors.Is(err, ErrBrokenChain):
-			if w.retries++; w.retries > maxChainRetries {
+			if same++; state.at != last {
+				same, last = 0, state.at
+			}
+			if w.retries++; w.retries > maxChainRetries || same > maxSameBreaks {
 				return err
 			}
 			back := min(1<<breaks-1, len(pieces)-1)

@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/objects/sourcecode"
@@ -115,6 +116,22 @@ func (m heapMemory) ReadMemory(address uint64, buffer []byte) error {
 		}
 	}
 	return m.heap.process.ReadMemory(address, buffer)
+}
+
+// Prepare keeps the pages of some addresses.
+func (m heapMemory) Prepare(addresses []uint64) {
+	c := m.heap.pages
+	if c == nil {
+		return
+	}
+	pages := make([]uint64, len(addresses))
+	for i, address := range addresses {
+		pages[i] = mem.AlignDown(address, process.PageSize)
+	}
+	slices.Sort(pages)
+	for some := range slices.Chunk(slices.Compact(pages), int(bytesAtOnce/process.PageSize)) {
+		c.keep(some)
+	}
 }
 
 func (h *Heap) forgetPages() {

@@ -106,6 +106,16 @@ func (v *view) readAround(address uint64) {
 	}
 }
 
+// A preparer reads the pages of many addresses by few calls, so that ReadMemory finds them.
+type preparer interface{ Prepare(addresses []uint64) }
+
+// prepare prepares the memory for reads at some addresses.
+func (v *view) prepare(addresses []uint64) {
+	if memory, ok := v.memory.(preparer); ok {
+		memory.Prepare(addresses)
+	}
+}
+
 // bytes reads size bytes; nil if not all of them can be read.
 func (v *view) bytes(address uint64, size int) []byte {
 	buffer := make([]byte, size)

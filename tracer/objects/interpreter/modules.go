@@ -40,12 +40,18 @@ func (r *Runtime) Modules() ([]Module, error) {
 		if !ok {
 			continue
 		}
+		var items [][2]uint64 // names and modules
+		var addresses []uint64
 		found = reader.entries(dict, maxModules, func(key, value uint64) bool {
-			if m, ok := reader.module(key, value); ok {
+			items, addresses = append(items, [2]uint64{key, value}), append(addresses, key, value)
+			return true
+		}) || found
+		reader.prepare(addresses)
+		for _, item := range items {
+			if m, ok := reader.module(item[0], item[1]); ok && len(modules) < maxModules {
 				modules = append(modules, m)
 			}
-			return len(modules) < maxModules
-		}) || found
+		}
 	}
 
 	if !found || len(modules) == 0 {

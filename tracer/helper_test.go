@@ -307,6 +307,22 @@ func descriptors(t testing.TB) int {
 	return len(names)
 }
 
+// settledDescriptors returns the number of open descriptors once it stays: a target's first mappings
+// are published while the session goes on, with a descriptor until then.
+func settledDescriptors(t testing.TB) int {
+	t.Helper()
+	const quiet, most = 300 * time.Millisecond, 30 * time.Second
+	began := time.Now()
+	last, since := descriptors(t), began
+	for time.Since(since) < quiet && time.Since(began) < most {
+		time.Sleep(10 * time.Millisecond)
+		if now := descriptors(t); now != last {
+			last, since = now, time.Now()
+		}
+	}
+	return last
+}
+
 func isAttached(s *tracer.Session, name string) bool {
 	return slices.ContainsFunc(s.Sources(),
 		func(source source.Status) bool { return source.Name == name && source.Attached })

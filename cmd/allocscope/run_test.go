@@ -282,7 +282,7 @@ func testRunStatic(t *testing.T) {
 		tracertest.Build(t, "signals.c", "-static")))
 	pid := readyPID(c)
 	c.awaitLine(" is not attached: the shim does not see its allocations")
-	time.Sleep(time.Second) // a program that ends at once has no notes
+	time.Sleep(3 * time.Second) // a program that ends within a second has no notes
 	_ = unix.Kill(pid, unix.SIGUSR2)
 	c.mustEndSaying(0, "malloc was not traced (the shim does not see its "+
 		"allocations, or was not loaded)")

@@ -81,7 +81,7 @@ func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 	if left := breakpoints(t, options.PID); len(left) != 0 {
 		t.Errorf("check %d: breakpoints are left: %v", check, left)
 	}
-	if more := descriptors(t) - before; more > 0 {
+	if more := settledDescriptors(t) - before; more > 0 {
 		t.Errorf("check %d: %d descriptors are left", check, more)
 	}
 	return false

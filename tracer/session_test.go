@@ -268,14 +268,15 @@ func testSessionReusedPIDAttached(t *testing.T) {
 	held := openProcess(t, dies.PID())
 	dies.Hangup()
 	startForkWithPID(t, dies.PID())
-	before := descriptors(t)
+	before := settledDescriptors(t)
 	if err := tracer.Attach(s, held, nil); err == nil || !strings.Contains(err.Error(), "exited") {
 		t.Errorf("%v, want that it has exited", err)
 	}
 
-	if len(tracer.Targets(s)) != 1 || descriptors(t) != before || len(entries(t, s, dies.PID())) != 0 {
-		t.Errorf("%d targets, %d descriptors more, kernel has %v", len(tracer.Targets(s)),
-			descriptors(t)-before, entries(t, s, dies.PID()))
+	more := settledDescriptors(t) - before
+	if len(tracer.Targets(s)) != 1 || more != 0 || len(entries(t, s, dies.PID())) != 0 {
+		t.Errorf("%d targets, %d descriptors more, kernel has %v", len(tracer.Targets(s)), more,
+			entries(t, s, dies.PID()))
 	}
 }
 
@@ -286,7 +287,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 	mustAttach(t, s, startSteps(t).PID()) // for objects that are made once
 	awaitTables(s)
 	const rounds, step = 30, 3 * time.Millisecond
-	before, failed := descriptors(t), 0
+	before, failed := settledDescriptors(t), 0
 	for i := range rounds {
 		pid, err := attachDying(t, s, time.Duration(i)*step)
 		if err != nil {
@@ -302,7 +303,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 		t.Error("no attach has failed: the test is wrong")
 	}
 
-	if more := descriptors(t) - before; more > 0 {
+	if more := settledDescriptors(t) - before; more > 0 {
 		t.Errorf("%d descriptors are left", more)
 	}
 	if len(tracer.Targets(s)) != 2 {

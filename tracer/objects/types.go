@@ -134,7 +134,6 @@ type typeTable struct {
 	seed   maphash.Seed
 	none   *noTypes
 	depth  int // of types that lead to each other, and are being read
-
 }
 
 // A recentType is a result of typeTable.at: most objects that lie near each other are of few types.

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -106,10 +107,19 @@ func TestNoLeakOfObjects(t *testing.T) {
 		s := grown(verdict.ClassGrowing, verdict.ReasonFragmentation)
 		return because(s, diagnosis.Fragmentation, 80)
 	}
+	kept := func(k summary.Keeper) *summary.Summary {
+		s := because(freed(), diagnosis.Undecided, 5)
+		k.PID = s.Process.PID
+		s.Keepers = []summary.Keeper{k}
+		return s
+	}
+	variable := []keeper.Path{{Samples: 16, Root: keeper.Root{Kind: keeper.RootGlobal, Name: "kept"}}}
 	for name, c := range map[string]struct {
 		*summary.Summary
 		want bool
 	}{
+		"a type is kept":        {kept(summary.Keeper{Type: "torch.Tensor", Samples: 16, Paths: variable}), false},
+		"nothing keeps a type":  {kept(summary.Keeper{Type: "torch.Tensor", Samples: 16}), true},
 		"the rest is small":     {because(freed(), diagnosis.Undecided, 5), true},
 		"a little accumulates":  {because(freed(), diagnosis.HeapLeak, 3), true},
 		"the rest is not known": {because(freed(), diagnosis.Undecided, 20), false},

@@ -171,6 +171,9 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 	if one.each {
 		mustNameEach(t, one, found)
 	}
+	if first := found.Paths[0].Samples; one.container != "" && 2*first < found.Samples {
+		t.Errorf("the first path explains %d of %d samples", first, found.Samples)
+	}
 	if one.container != "" {
 		mustHaveContainer(t, one, before.noted, target, found.Paths[0])
 	}

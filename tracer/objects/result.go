@@ -30,11 +30,16 @@ type candidate struct {
 	complete bool
 }
 
-// A candidateKey is the keeper of samples: a variable, and how it leads to them.
+// A candidateKey is the keeper of samples: a variable, and how it leads to them, or to the entries of
+// a container that have them somewhere.
 type candidateKey struct {
-	root    keeper.Root
-	pattern string
+	root      keeper.Root
+	pattern   string
+	container *node
 }
+
+// isWhole reports whether it leads to the samples themselves.
+func (k candidateKey) isWhole() bool { return k.container == nil }
 
 // A reporter makes the result of a search from its nodes.
 type reporter struct {
@@ -287,31 +292,41 @@ func containerOf(w *way) *node {
 	return w.node
 }
 
-// addTo adds the ways of one sample to the candidates.
+// addTo adds the ways of one sample to the candidates: each as a whole, and as far as the entries of
+// each container on it.
 func (rep *reporter) addTo(candidates map[candidateKey]*candidate, ways []rootPath) {
 	seen := make(map[candidateKey]bool)
 	for _, f := range ways {
-		steps := rep.stepsOf(f.way)
-		key := candidateKey{f.root, patternOf(steps)}
-		if key.root.Name != "" { // elements of one array are one variable
-			key.root.Offset = 0
-		}
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
+		steps, isOnly := rep.stepsOf(f.way), rep.isOnly(f.way)
+		add := func(pattern, steps []step, container *node) {
+			key := candidateKey{f.root, patternOf(pattern), container}
+			if key.root.Name != "" { // elements of one array are one variable
+				key.root.Offset = 0
+			}
+			if seen[key] {
+				return
+			}
+			seen[key] = true
 
-		c := candidates[key]
-		if c == nil {
-			c = &candidate{root: f.root, rank: f.rank, complete: true}
-			candidates[key] = c
+			c := candidates[key]
+			if c == nil {
+				c = &candidate{root: f.root, rank: f.rank, complete: true}
+				candidates[key] = c
+			}
+
+			// Places of one variable without a name are one candidate, without the offset.
+			c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
+			c.rank = min(c.rank, f.rank)
+			c.ways = append(c.ways, steps)
+			c.complete = c.complete && isOnly
 		}
 
-		// Places of one variable without a name are one candidate, without the offset.
-		c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
-		c.rank = min(c.rank, f.rank)
-		c.ways = append(c.ways, steps)
-		c.complete = c.complete && rep.isOnly(f.way)
+		add(steps, steps, nil)
+		for i := range max(0, len(steps)-2) {
+			if steps[i].node.isContainer() {
+				add(steps[:i+1], steps[:i+2], steps[i].node)
+			}
+		}
 	}
 }
 
@@ -329,29 +344,69 @@ func (rep *reporter) isOnly(w *way) bool {
 	return true
 }
 
-// paths returns the paths of the candidates, paths of most samples first.
+// paths returns the paths of the candidates, paths of most samples first. Where no one way leads to
+// most samples, it begins with the container that has most of them somewhere in its entries.
 func (rep *reporter) paths(candidates map[candidateKey]*candidate, samples int) []keeper.Path {
 	var chosen []*candidate
-	for _, c := range candidates {
-		// A native stack has values that nobody uses any more, and the evaluation stack changes all
-		// the time: they are believed only if most samples agree.
-		isVague := c.root.Kind == keeper.RootThread ||
-			c.root.Name == "" && c.root.Kind != keeper.RootCache
-		if isVague && 2*len(c.ways) > samples || !isVague && minPart*len(c.ways) >= samples {
+	for key, c := range candidates {
+		if key.isWhole() && c.isBelieved(samples) {
 			chosen = append(chosen, c)
 		}
 	}
+	isMost := func(c *candidate) bool { return 2*len(c.ways) >= samples }
+	if !slices.ContainsFunc(chosen, isMost) {
+		var around []*candidate
+		for key, c := range candidates {
+			if !key.isWhole() && isMost(c) && c.isBelieved(samples) && c.entries() > 1 {
+				around = append(around, c)
+			}
+		}
+		if len(around) > 0 {
+			chosen = append(chosen, slices.MinFunc(around, compareCandidates))
+		}
+	}
 
-	slices.SortFunc(chosen, func(a, b *candidate) int {
-		return cmp.Or(cmp.Compare(len(b.ways), len(a.ways)), cmp.Compare(a.rank, b.rank),
-			strings.Compare(a.root.Name, b.root.Name), strings.Compare(a.root.Owner, b.root.Owner))
-	})
-
+	slices.SortFunc(chosen, compareCandidates)
 	var paths []keeper.Path
 	for _, c := range chosen[:min(len(chosen), maxPaths)] {
 		paths = append(paths, rep.path(c))
 	}
 	return paths
+}
+
+// isBelieved reports whether a candidate leads to enough of so many samples. A native stack has values
+// that nobody uses any more, and the evaluation stack changes all the time: they are believed only if
+// most samples agree.
+func (c *candidate) isBelieved(samples int) bool {
+	if c.root.Kind == keeper.RootThread || c.root.Name == "" && c.root.Kind != keeper.RootCache {
+		return 2*len(c.ways) > samples
+	}
+	return minPart*len(c.ways) >= samples
+}
+
+// entries is the number of objects at the ends of its ways.
+func (c *candidate) entries() int {
+	ends := make(map[*node]bool)
+	for _, w := range c.ways {
+		ends[w[len(w)-1].node] = true
+	}
+	return len(ends)
+}
+
+// isMixed reports whether the objects at the ends of its ways are of several types.
+func (c *candidate) isMixed() bool {
+	first := c.ways[0]
+	return slices.ContainsFunc(c.ways, func(w []step) bool {
+		return w[len(w)-1].node.typ != first[len(first)-1].node.typ
+	})
+}
+
+// compareCandidates compares by the number of samples, then how near they are to the variable, and
+// then how near to the samples.
+func compareCandidates(a, b *candidate) int {
+	return cmp.Or(cmp.Compare(len(b.ways), len(a.ways)), cmp.Compare(a.rank, b.rank),
+		cmp.Compare(len(b.ways[0]), len(a.ways[0])),
+		strings.Compare(a.root.Name, b.root.Name), strings.Compare(a.root.Owner, b.root.Owner))
 }
 
 // path returns the path of a candidate.
@@ -382,6 +437,9 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 			l.How, l.Name = keeper.HowVariable, ""
 		}
 		p.Links = append(p.Links, l)
+	}
+	if last := len(steps) - 1; last > from && c.isMixed() {
+		p.Links = p.Links[:len(p.Links)-1]
 	}
 	if p.Root.Kind == keeper.RootCache && from > 0 {
 		rep.addCache(&p, steps[from-1].node)

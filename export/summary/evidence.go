@@ -1,6 +1,8 @@
 package summary
 
 import (
+	"slices"
+
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 )
@@ -17,6 +19,18 @@ type Evidence struct {
 	// UntilLeak is for how much longer the growth must last to be a leak, in the unit of the axis;
 	// absent: it is one, or no length alone proves it.
 	UntilLeak *float64 `json:"until_leak,omitempty"`
+}
+
+// Pins is the fact that objects are kept that can pin freed memory, if it is one.
+func (e *Evidence) Pins() (f conclude.Fact, ok bool) {
+	if e == nil {
+		return f, false
+	}
+	i := slices.IndexFunc(e.For, func(f conclude.Fact) bool { return f.Code == conclude.FactPins })
+	if i < 0 {
+		return f, false
+	}
+	return e.For[i], true
 }
 
 // A Limitation is a gap in the data that keeps an answer from being better. It has the numbers of its

@@ -158,12 +158,16 @@ func (k *Keeper) IsCycle() bool {
 }
 
 // MainKeeper is who keeps the memory of the first suspect, or of the type that gains most where the
-// cause is small Python objects; nil: it is not known.
+// cause is small Python objects, or who keeps the objects that can pin freed memory; nil: it is not
+// known.
 func (s *Summary) MainKeeper() *Keeper {
 	if len(s.Suspects) > 0 {
 		if k := KeeperOf(s.Keepers, &s.Suspects[0]); k != nil && k.isAnswer() {
 			return k
 		}
+	}
+	if pins, ok := s.Evidence.Pins(); ok {
+		return s.keeperThatGains(pins.PerMinute)
 	}
 	main := s.MainCause()
 	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
@@ -178,6 +182,22 @@ func (s *Summary) MainKeeper() *Keeper {
 		}
 	}
 	return nil
+}
+
+// keeperThatGains is who keeps objects in a container that gains so many entries a minute; nil: nobody
+// does.
+func (s *Summary) keeperThatGains(perMinute float64) *Keeper {
+	i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
+		if k.PID != s.Process.PID || !k.isAnswer() || len(k.Paths) == 0 {
+			return false
+		}
+		at := k.Paths[0].GrowingLink()
+		return at >= 0 && k.Paths[0].Links[at].PerMinute == perMinute
+	})
+	if i < 0 {
+		return nil
+	}
+	return &s.Keepers[i]
 }
 
 // UnansweredKeeper is the search for who keeps the memory of the first suspect, or else of a type that

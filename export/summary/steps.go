@@ -179,6 +179,8 @@ func (s *Summary) steps() []Step {
 
 	remedy, isKnown := s.remedy()
 	switch {
+	case s.WhyCode == verdict.ReasonFragmentation && s.isPinned():
+		return []Step{{Code: s.keeperStep(s.MainKeeper())}, s.freeStep(), {Code: StepDiff}}
 	case s.WhyCode == verdict.ReasonFragmentation, s.WhyCode == verdict.ReasonGarbage,
 		s.WhyCode == verdict.ReasonBounded, s.Class == verdict.ClassLeak:
 		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
@@ -352,8 +354,8 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	}
 
 	switch {
-	case main.Cause == diagnosis.Fragmentation && s.MainResident().Arenas < 2:
-		return Step{Code: StepOneArena}, true
+	case main.Cause == diagnosis.Fragmentation:
+		return s.freeStep(), true
 	case isOfObjects && isRecompiled:
 		return Step{Code: StepRecompile}, true
 	case len(s.Suspects) == 0:
@@ -369,6 +371,22 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		return Step{Code: code}, true
 	}
 	return Step{Code: StepCause, Cause: main.Cause}, true
+}
+
+// isPinned reports whether it is known who keeps the objects that can pin freed memory.
+func (s *Summary) isPinned() bool {
+	_, ok := s.Evidence.Pins()
+	k := s.MainKeeper()
+	return ok && k != nil && !k.isUnnamed()
+}
+
+// freeStep is what to do about freed memory that malloc keeps. A limit on the arenas would not help
+// where there is one.
+func (s *Summary) freeStep() Step {
+	if s.MainResident().Arenas < 2 {
+		return Step{Code: StepOneArena}
+	}
+	return Step{Code: StepCause, Cause: diagnosis.Fragmentation}
 }
 
 // isOfRuntime reports whether a runtime allocates the memory: its tools show the objects.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -111,6 +112,9 @@ func TestNoLeakOfObjects(t *testing.T) {
 		s := because(freed(), diagnosis.Undecided, 5)
 		k.PID = s.Process.PID
 		s.Keepers = []summary.Keeper{k}
+		if len(k.Paths) > 0 {
+			s.Evidence = &summary.Evidence{For: []conclude.Fact{{Code: conclude.FactPins}}}
+		}
 		return s
 	}
 	variable := []keeper.Path{{Samples: 16, Root: keeper.Root{Kind: keeper.RootGlobal, Name: "kept"}}}
@@ -130,6 +134,43 @@ func TestNoLeakOfObjects(t *testing.T) {
 		if got := strings.Contains(lines, "no leak of objects"); got != c.want {
 			t.Errorf("%s: %q", name, lines)
 		}
+	}
+}
+
+// TestPinned has who keeps objects that can pin freed memory.
+func TestPinned(t *testing.T) {
+	s := because(grown(verdict.ClassGrowing, verdict.ReasonFragmentation), diagnosis.Fragmentation, 90)
+	s.Keepers = []summary.Keeper{{
+		PID: 7, Type: "torch.Tensor", Samples: 16,
+		Paths: []keeper.Path{{
+			Samples: 16, Share: 1, Root: keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: "kept"},
+			Links: []keeper.Link{
+				{How: keeper.HowVariable, Type: "list", Entries: 6400, PerMinute: 4800, GrowthS: 60},
+				{How: keeper.HowItem, Type: "torch.Tensor", Entries: keeper.NoContainer},
+			},
+		}},
+	}}
+	pinned := conclude.Fact{Code: conclude.FactPins, PerMinute: 4800}
+	s.Evidence = &summary.Evidence{For: []conclude.Fact{pinned}}
+
+	const where = "no call site: this memory is free|" +
+		"objects beside it are kept by train.kept (list, 6,400 entries, +4,800/min) -> Tensor"
+	if got := nonEmpty(whereLines(s, Place{})); got != where {
+		t.Errorf("%q, want %q", got, where)
+	}
+	const sure = "the growth is freed memory that malloc keeps; kept objects can pin it: 4,800 more/min"
+	if got := sureLines(s)[0]; got != sure {
+		t.Errorf("%q, want %q", got, sure)
+	}
+	next := nextLines(s, Place{})
+	if len(next) != 3 || next[0] != "give train.kept a limit, or remove entries when done" ||
+		next[1] != stepTexts[summary.StepOneArena] {
+		t.Errorf("%q", next)
+	}
+
+	s.Evidence = nil
+	if got := nonEmpty(whereLines(s, Place{})); strings.Contains(got, "kept") {
+		t.Errorf("%q", got)
 	}
 }
 

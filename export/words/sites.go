@@ -86,11 +86,21 @@ func freeLines(
 ) []string {
 	const text = "no call site: this memory is free"
 	if len(suspects) == 0 || !isKeptBeside(s) {
-		return []string{text}
+		k, lines := (*summary.Keeper)(nil), []string{text}
+		if _, isPinned := s.Evidence.Pins(); isPinned {
+			k = s.MainKeeper()
+		}
+		for _, line := range KeptBy(k, ResultWidth-labelWidth-len(besidePrefix)) {
+			lines = append(lines, besidePrefix+line)
+		}
+		return lines
 	}
 	first := fmt.Sprintf("%4s  %s", sharePercent(main.Share), text)
 	return append([]string{first}, sharedLines(s, suspects, place, maxBlockLines[LabelWhere]-1)...)
 }
+
+// besidePrefix begins a line about objects beside the memory that grows.
+const besidePrefix = "objects beside it are "
 
 // shareWidth is the width of a share before a call site.
 const shareWidth = len("100%  ")

@@ -72,7 +72,14 @@ var factTexts = map[conclude.FactCode]factText{
 			"and the program's own code only adds to it",
 			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
 	},
-	conclude.FactKept:      said("a variable keeps it"),
+	conclude.FactKept: said("a variable keeps it"),
+	conclude.FactPins: func(f conclude.Fact, _ summary.Verdict) string {
+		const text = "kept objects can pin it"
+		if f.PerMinute == 0 {
+			return text
+		}
+		return text + ": " + units.Thousands(units.Round(f.PerMinute)) + " more/min"
+	},
 	conclude.FactSites:     sitesText(""),
 	conclude.FactNoneFreed: sitesText(", and has freed nothing"),
 	conclude.FactUnheld:    checked("a search of its memory found no reference to %d of %d samples"),

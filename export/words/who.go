@@ -448,18 +448,14 @@ func accountLine(s *summary.Summary) string {
 func fragmentationLines(s *summary.Summary) []string {
 	lines := Certainty(s.Verdict)
 	_, ok := claim.May(claim.NoLeak, s.Process.PID, s.Missing())
-	if ok && isAllFreed(s) && !isTypeKept(s) {
+	pins, isPinned := s.Evidence.Pins()
+	switch {
+	case isPinned:
+		lines = append(lines, facts([]conclude.Fact{pins}, s.Verdict)...)
+	case ok && isAllFreed(s):
 		lines[0] += ", and no leak of objects"
 	}
 	return lines
-}
-
-// isTypeKept reports whether something keeps the objects of a type that grows: a few small ones may
-// pin much free memory.
-func isTypeKept(s *summary.Summary) bool {
-	return slices.ContainsFunc(s.Keepers, func(k summary.Keeper) bool {
-		return k.PID == s.Process.PID && k.Type != "" && len(k.Paths) > 0
-	})
 }
 
 // isAllFreed reports whether hardly any growth is objects that are kept, and little of it has another

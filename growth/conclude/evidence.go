@@ -50,6 +50,7 @@ const (
 	FactAppended  FactCode = "append-only"   // the same, and it has lost none for Length seconds
 	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
+	FactPins      FactCode = "pins"          // a container gains PerMinute entries, which can pin it
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
 	FactUnheld    FactCode = "unheld"        // one search found no reference to Count of Needed samples
@@ -88,7 +89,7 @@ func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
-	FactWriteOnly, FactKept, FactSites, FactNoneFreed, FactUnheld,
+	FactWriteOnly, FactKept, FactPins, FactSites, FactNoneFreed, FactUnheld,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactGarbage, FactFewChecks,
 	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
@@ -121,7 +122,7 @@ type rule func(*known) (Fact, bool)
 // speakFor and speakAgainst are all rules, by their weight: one line a fact.
 var (
 	speakFor = []rule{
-		checks, mature, keeperGrows, unheld, callSites, straight, faster, afterWarmup,
+		checks, mature, keeperGrows, pins, unheld, callSites, straight, faster, afterWarmup,
 	}
 	speakAgainst = []rule{
 		fewChecks, garbage, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
@@ -265,6 +266,27 @@ func keeperGrows(k *known) (Fact, bool) {
 		f.Code, f.Length = FactAppended, l.GrowthS
 	}
 	return f, true
+}
+
+// pins are objects that something keeps, more of them by the minute, where the growth is freed memory:
+// malloc returns no page on which such an object lies. PerMinute is 0 where their container is not
+// known to grow.
+func pins(k *known) (Fact, bool) {
+	if k.result == nil || k.Reason != verdict.ReasonFragmentation {
+		return Fact{}, false
+	}
+	isTypeKept := false
+	for _, s := range k.result.Keepers {
+		if len(s.Paths) == 0 {
+			continue
+		}
+		isTypeKept = isTypeKept || s.Type != "" // it grows
+		at := s.Paths[0].GrowingLink()
+		if at >= 0 && 2*s.Paths[0].Samples >= s.Samples && gained(&s.Paths[0].Links[at]) >= minAppended {
+			return Fact{Code: FactPins, PerMinute: s.Paths[0].Links[at].PerMinute}, true
+		}
+	}
+	return Fact{Code: FactPins}, isTypeKept
 }
 
 // unheld are objects to which one search has found no reference: it takes two to prove that none is

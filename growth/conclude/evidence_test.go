@@ -257,6 +257,25 @@ func TestFacts(t *testing.T) {
 			},
 			nil, nil,
 		},
+		"fragmentation around kept objects": {
+			func(v *verdict.Verdict, r *Result) {
+				v.Reason = verdict.ReasonFragmentation
+				cause(r, diagnosis.Fragmentation, 0.9)
+				r.Keepers = []keeper.Search{{Stack: 5, Samples: 8}, keepsType(8, 5)}
+			},
+			[]FactCode{FactPins}, nil,
+		},
+		"a stack's objects are kept": {
+			func(v *verdict.Verdict, r *Result) {
+				v.Reason = verdict.ReasonFragmentation
+				few, most := keepsType(3, 5), keepsType(3, 5)
+				few.Type, few.Stack, most.Type, most.Stack = "", 5, "", 6
+				few.Paths[0].Samples = 2
+				most.Paths[0].Links[0].PerMinute = 2
+				r.Keepers = []keeper.Search{few, most}
+			},
+			nil, nil,
+		},
 		"flat": {
 			func(v *verdict.Verdict, _ *Result) {
 				v.Class, v.Shape.Misfit, v.Shape.Halves = verdict.ClassPlateau, 0.01, 1
@@ -270,6 +289,38 @@ func TestFacts(t *testing.T) {
 		e := k.evidence()
 		if !slices.Equal(codesOf(e.For), c.For) || !slices.Equal(codesOf(e.Against), c.Against) {
 			t.Errorf("%s: for %v, against %v", name, codesOf(e.For), codesOf(e.Against))
+		}
+	}
+}
+
+// keepsType is a search that found a list, which has gained 160 entries in 10 seconds.
+func keepsType(paths, samples int) keeper.Search {
+	return keeper.Search{
+		Type: "torch.Tensor", Samples: samples + 3,
+		Paths: []keeper.Path{{
+			Samples: paths, Links: []keeper.Link{{Type: "list", Entries: 900, PerMinute: 960, GrowthS: 10}},
+		}},
+	}
+}
+
+// TestPins has how fast the container gains entries.
+func TestPins(t *testing.T) {
+	for name, c := range map[string]struct {
+		change    func(*keeper.Search)
+		perMinute float64
+	}{
+		"most samples":          {func(*keeper.Search) {}, 960},
+		"few samples":           {func(s *keeper.Search) { s.Paths[0].Samples = 3 }, 0},
+		"few entries":           {func(s *keeper.Search) { s.Paths[0].Links[0].GrowthS = 1 }, 0},
+		"read once":             {func(s *keeper.Search) { s.Paths[0].Links[0] = keeper.Link{Entries: 900} }, 0},
+		"memory without a type": {func(s *keeper.Search) { s.Type, s.Stack = "", 5 }, 960},
+	} {
+		s := keepsType(8, 5)
+		c.change(&s)
+		k := known{result: &Result{Keepers: []keeper.Search{s}}}
+		k.Reason = verdict.ReasonFragmentation
+		if f, ok := pins(&k); !ok || f.PerMinute != c.perMinute {
+			t.Errorf("%s: %+v, %t", name, f, ok)
 		}
 	}
 }

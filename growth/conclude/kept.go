@@ -65,9 +65,11 @@ func boundOf(p *Process, path *keeper.Path, at int) *verdict.Bound {
 
 // isAppendOnly reports whether a container has gained entries for a while, and lost none.
 func isAppendOnly(l *keeper.Link) bool {
-	gained := l.PerMinute * l.GrowthS / time.Minute.Seconds()
-	return l.AppendOnly && gained >= minAppended && l.GrowthS >= minAppendTime.Seconds()
+	return l.AppendOnly && gained(l) >= minAppended && l.GrowthS >= minAppendTime.Seconds()
 }
+
+// gained is the number of entries that a container has gained between its readings.
+func gained(l *keeper.Link) float64 { return l.PerMinute * l.GrowthS / time.Minute.Seconds() }
 
 // isWriteOnly reports whether a container without a limit has lost no entry for minutes, and no
 // code of the program reads it, removes from it or replaces it.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -92,7 +93,7 @@ type objectWatch struct {
 	nextHalfway time.Duration // the first search is not tried before
 	lastSearch  time.Duration // when one was started; 0: none was
 	isSearched  bool          // one has had an answer about the first suspect
-	took        time.Duration // by the clock, of the latest work; see lead
+	took, pass  time.Duration // by the clock: of the latest work, of reading all memory once; see lead
 	last        lastWork
 
 	// first has the earliest search of each suspect that found a keeper, and latest the latest
@@ -104,18 +105,19 @@ type objectWatch struct {
 
 // A lastWork is the last censuses of a trace, and the last search, which begin before its end.
 type lastWork struct {
-	at  time.Duration // when they were started; 0: they were not
-	end time.Duration // of the trace, as it was then: it may have been extended since
+	at     time.Duration        // when they were started; 0: they were not
+	end    time.Duration        // of the trace, as it was then: it may have been extended since
+	search *tracer.KeeperSearch // nil: there was none
 }
 
 // An objectWork is censuses, and a search.
 type objectWork struct {
-	pids    []int                // to count, in this order
-	search  *tracer.KeeperSearch // of the first of them; nil: none
-	first   *objects.Census      // of the searched process; nil: this is the first
-	limit   time.Duration        // of CPU time, of all
-	isSweep bool                 // nothing is counted
-	began   time.Duration
+	pids   []int                // to count, in this order; empty: there is a search alone
+	search *tracer.KeeperSearch // of the first of them; nil: none
+	first  *objects.Census      // of the searched process; nil: this is the first
+	limit  time.Duration        // of CPU time, of all
+	began  time.Duration
+	pass   time.Duration // by the clock, of reading all memory of the first process once
 
 	counted  []*objects.Census
 	searches []keeper.Search
@@ -165,9 +167,9 @@ func (w *objectWatch) watch(recorded func() *conclude.Trace) {
 	}
 	switch {
 	case end != 0 && w.last.end != end && elapsed >= end-w.lead(length):
-		w.last = lastWork{elapsed, end}
 		t := recorded()
 		work := w.searchFor(t, conclude.MainOf(t.Judge()))
+		w.last = lastWork{elapsed, end, work.search}
 		work.limit = maxObjectTime
 		w.start(context.Background(), t.History.Main(), work)
 	case isFirst && elapsed >= w.nextHalfway && w.budget(w.session.Overhead()) > 0:
@@ -186,6 +188,7 @@ func (w *objectWatch) lead(length time.Duration) time.Duration {
 	if w.lastSearch == 0 {
 		likely *= 2
 	}
+	likely = max(likely, min(w.pass*5/2, maxObjectTime))
 	return min(max(minLead, likely), time.Duration(maxLeadPart*float64(length)))
 }
 
@@ -295,7 +298,7 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 	before := of.ObjectsCPUTime()
 	left := func() time.Duration { return work.limit - (of.ObjectsCPUTime() - before) }
 
-	if work.isSweep {
+	if work.search != nil && len(work.pids) == 0 {
 		work.search.Limit = work.limit
 		work.searches, work.err = of.Search(ctx, *work.search)
 		return
@@ -309,11 +312,15 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 		if i == 0 && work.search != nil {
 			pieces = 2
 		}
+		began := of.Elapsed()
 		counted, err := of.Census(ctx, tracer.CensusOptions{
 			PID: pid, Limit: left() / pieces, Samples: maxSearchSamples,
 		})
 		if counted != nil {
 			work.counted = append(work.counted, counted)
+		}
+		if i == 0 && counted != nil && counted.Share > 0 {
+			work.pass = time.Duration(float64(of.Elapsed()-began) / counted.Share)
 		}
 		if !errors.Is(err, objects.ErrNoPython) {
 			work.err = errors.Join(work.err, err)
@@ -392,8 +399,9 @@ func (w *objectWatch) take(work objectWork) {
 	if work.search != nil {
 		w.takeAgain(&work)
 	}
-	if !work.isSweep {
+	if len(work.pids) > 0 {
 		w.took = w.session.Elapsed() - work.began
+		w.pass = cmp.Or(work.pass, w.pass)
 	}
 
 	w.isSearched = w.isSearched || len(work.searches) > 0 && work.searches[0].IsAnswer()
@@ -475,10 +483,14 @@ func (w *objectWatch) finish(
 
 	before := w.session.ObjectsCPUTime()
 	defer func() { w.atEnd = w.session.ObjectsCPUTime() - before }()
-	work := w.searchFor(t, p)
-	if !wasLast || w.leaveOutSearched(&work) {
+	switch work := w.searchFor(t, p); {
+	case !wasLast || work.search != nil && !w.last.has(work.search.PID):
 		work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
 		w.start(ctx, t.History.Main(), work)
+		w.await(slow)
+	case w.leaveOutSearched(&work):
+		work.limit = minSearchTime
+		w.begin(ctx, work)
 		w.await(slow)
 	}
 	w.reread(ctx, p.History)
@@ -517,20 +529,24 @@ func hasGained(s *keeper.Search) bool {
 	})
 }
 
+// has reports whether a process was searched.
+func (l *lastWork) has(pid int) bool { return l.search != nil && l.search.PID == pid }
+
 // leaveOutSearched takes the suspects off work that the last search has had before the end; false:
 // nothing is left to do.
 func (w *objectWatch) leaveOutSearched(work *objectWork) bool {
 	if work.search == nil {
 		return false // all is counted
 	}
-	isSearched := func(s keeper.Search) bool { return s.PID == work.search.PID && !s.IsEarlier }
-	if !slices.ContainsFunc(w.latest, isSearched) {
-		return true // that was another process, or had no suspects
+	had := make(map[uint64]bool)
+	for _, ids := range w.last.search.Stacks {
+		had[ids[0]] = true
+	}
+	for _, s := range w.latest {
+		had[s.Stack] = had[s.Stack] || s.PID == work.search.PID && !s.IsEarlier
 	}
 	work.search.Stacks = slices.DeleteFunc(work.search.Stacks, func(ids []uint64) bool {
-		return slices.ContainsFunc(w.latest, func(s keeper.Search) bool {
-			return isSearched(s) && slices.Contains(ids, s.Stack)
-		})
+		return slices.ContainsFunc(ids, func(id uint64) bool { return had[id] })
 	})
 	return len(work.search.Stacks) > 0
 }

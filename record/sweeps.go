@@ -68,7 +68,7 @@ func (w *objectWatch) sweepAgain() {
 		if due := w.sweeps.due(s.PID, now, gap); len(due) > 0 && hasTime {
 			w.sweeps.isRepeated, w.sweeps.next = true, now+gap
 			w.begin(context.Background(), objectWork{
-				search: &tracer.KeeperSearch{PID: s.PID, Again: due}, isSweep: true, limit: sweepTime,
+				search: &tracer.KeeperSearch{PID: s.PID, Again: due}, limit: sweepTime,
 			})
 			return
 		}

@@ -167,7 +167,7 @@ func (s *Summary) MainKeeper() *Keeper {
 		}
 	}
 	if pins, ok := s.Evidence.Pins(); ok {
-		return s.keeperThatGains(pins.PerMinute)
+		return keeperThatGains(s, pins.PerMinute)
 	}
 	main := s.MainCause()
 	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
@@ -186,7 +186,7 @@ func (s *Summary) MainKeeper() *Keeper {
 
 // keeperThatGains is who keeps objects in a container that gains so many entries a minute; nil: nobody
 // does.
-func (s *Summary) keeperThatGains(perMinute float64) *Keeper {
+func keeperThatGains(s *Summary, perMinute float64) *Keeper {
 	i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
 		if k.PID != s.Process.PID || !k.isAnswer() || len(k.Paths) == 0 {
 			return false

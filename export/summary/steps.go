@@ -179,8 +179,8 @@ func (s *Summary) steps() []Step {
 
 	remedy, isKnown := s.remedy()
 	switch {
-	case s.WhyCode == verdict.ReasonFragmentation && s.isPinned():
-		return []Step{{Code: s.keeperStep(s.MainKeeper())}, s.freeStep(), {Code: StepDiff}}
+	case s.WhyCode == verdict.ReasonFragmentation && isPinned(s):
+		return []Step{{Code: s.keeperStep(s.MainKeeper())}, freeStep(s), {Code: StepDiff}}
 	case s.WhyCode == verdict.ReasonFragmentation, s.WhyCode == verdict.ReasonGarbage,
 		s.WhyCode == verdict.ReasonBounded, s.Class == verdict.ClassLeak:
 		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
@@ -355,7 +355,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 
 	switch {
 	case main.Cause == diagnosis.Fragmentation:
-		return s.freeStep(), true
+		return freeStep(s), true
 	case isOfObjects && isRecompiled:
 		return Step{Code: StepRecompile}, true
 	case len(s.Suspects) == 0:
@@ -374,7 +374,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 }
 
 // isPinned reports whether it is known who keeps the objects that can pin freed memory.
-func (s *Summary) isPinned() bool {
+func isPinned(s *Summary) bool {
 	_, ok := s.Evidence.Pins()
 	k := s.MainKeeper()
 	return ok && k != nil && !k.isUnnamed()
@@ -382,7 +382,7 @@ func (s *Summary) isPinned() bool {
 
 // freeStep is what to do about freed memory that malloc keeps. A limit on the arenas would not help
 // where there is one.
-func (s *Summary) freeStep() Step {
+func freeStep(s *Summary) Step {
 	if s.MainResident().Arenas < 2 {
 		return Step{Code: StepOneArena}
 	}

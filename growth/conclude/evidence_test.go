@@ -263,7 +263,8 @@ func TestFacts(t *testing.T) {
 				cause(r, diagnosis.Fragmentation, 0.9)
 				r.Keepers = []keeper.Search{{Stack: 5, Samples: 8}, keepsType(8, 5)}
 			},
-			[]FactCode{FactPins}, nil,
+			[]FactCode{FactPins},
+			nil,
 		},
 		"a stack's objects are kept": {
 			func(v *verdict.Verdict, r *Result) {

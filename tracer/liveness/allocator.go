@@ -3,6 +3,7 @@ package liveness
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
@@ -159,6 +160,18 @@ func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Hea
 	return heaps, nil
 }
 
+// withRoom returns maps in which the heap of brk goes on as far as it can grow.
+func withRoom(maps []process.Mapping) []process.Mapping {
+	maps = slices.Clone(maps)
+	for i := range maps {
+		isLast := i+1 == len(maps) || maps[i+1].Path != maps[i].Path
+		if i+1 < len(maps) && maps[i].Path == "[heap]" && isLast {
+			maps[i].End = maps[i+1].Start
+		}
+	}
+	return maps
+}
+
 // WalkHeaps walks the heaps of the process, see glibc.Malloc.WalkHeaps. Where they grow beyond the
 // maps meanwhile, it begins again.
 func (a ProcessAllocator) WalkHeaps(
@@ -176,7 +189,7 @@ func (a ProcessAllocator) WalkHeaps(
 		if err != nil {
 			return glibc.HeapChunks{}, err
 		}
-		memory, err := newPrivateMemory(p, maps)
+		memory, err := newPrivateMemory(p, withRoom(maps))
 		if err != nil {
 			return glibc.HeapChunks{}, err
 		}

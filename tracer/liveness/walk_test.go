@@ -70,6 +70,7 @@ func TestWalkHeaps(t *testing.T) {
 	t.Run("to the byte, one thread", testWalkHeapsExact)
 	t.Run("the large chunks", testLargeChunks)
 	t.Run("a heap that grows meanwhile", testGrowingHeap)
+	t.Run("a heap above a GiB", testBigHeap)
 
 	t.Run("memory that is not in RAM", func(t *testing.T) {
 		p, free := startFragmented(t)
@@ -167,6 +168,47 @@ func testLargeChunks(t *testing.T) {
 	got, err := mustFind(t, p).Allocator.(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || len(want) != 5 || !slices.Equal(got.Large, want) {
 		t.Errorf("%+v, %v; want %+v", got.Large, err, want)
+	}
+}
+
+// testBigHeap compares a heap that is too large for a walk with mallinfo2 of the process: to the byte
+// while that stands still. Then 64 blocks of 300 kB at most come and go, and the heap grows.
+func testBigHeap(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "bigheap.c"))
+	t.Cleanup(target.Hangup)
+	lines := target.Await("done")
+	var heap, free, fast uint64
+	if _, err := fmt.Sscanf(lines[len(lines)-1], "ready %d %d %d", &heap, &free, &fast); err != nil {
+		t.Fatal(lines, err)
+	}
+
+	p := openProcess(t, target.PID())
+	process.KeepMemory(p)
+	a := ProcessAllocator{Allocator: mustFind(t, p).Allocator}
+	got, err := a.WalkHeaps(p, all)
+	if err != nil || !got.ByBins || got.Free != free-fast || got.InUse+got.Cached+got.Free != heap ||
+		got.Cached < fast || got.FreeResident != got.Free+got.Cached {
+		t.Errorf("%+v, %v; mallinfo2: %d bytes, %d free, %d in fastbins", got, err, heap, free, fast)
+	}
+
+	target.Say("go")
+	target.Await("done")
+	// The bins are not read at one moment.
+	const walks, enough = 1000, 10
+	most := int64(64*300_000 + free/10)
+	complete := 0
+	for i := 0; i < walks && complete < enough; i++ {
+		got, err := a.WalkHeaps(p, all)
+		switch off := int64(got.Free) - int64(free); {
+		case errors.Is(err, glibc.ErrLargeHeap), errors.Is(err, glibc.ErrBrokenChain):
+		case err != nil, off > most, off < -most:
+			t.Errorf("%+v, %v: %d bytes are free, %d at rest", got, err, got.Free, free)
+		default:
+			complete++
+		}
+	}
+	if complete < enough {
+		t.Errorf("%d of %d walks were complete", complete, walks)
 	}
 }
 

@@ -48,6 +48,9 @@ func (t *Tracker) WalkHeaps(
 		return nil, cost
 	}
 
+	if chunks.ByBins {
+		return &growth.HeapWalk{At: at, FreeResident: int64(chunks.FreeResident)}, cost
+	}
 	if t.older == nil {
 		chunks.Large = slices.DeleteFunc(chunks.Large, func(chunk mem.Span) bool {
 			return resident(chunk.Start, chunk.Start+chunkHeaderBytes) > 0

@@ -20,6 +20,9 @@ type HeapChunks struct {
 	FreeResident uint64
 	// Large are the largest chunks in use, of minLargeChunk on, maxLargeChunks at most, by address.
 	Large mem.Spans
+	// ByBins: the heaps are above a GiB. The bins were followed, and not all headers read: Large is not
+	// known.
+	ByBins bool
 }
 
 // Reasons for which heaps cannot be walked.
@@ -41,8 +44,9 @@ const (
 )
 
 // WalkHeaps reads the headers of all chunks, from the start of each heap to its end. Each size
-// leads to the next chunk, whose PREV_INUSE shows whether the one before is free. resident returns
-// how many bytes of a range are in RAM.
+// leads to the next chunk, whose PREV_INUSE shows whether the one before is free. Of heaps above a GiB
+// it follows the bins instead, unless these have too many chunks. resident returns how many bytes of
+// a range are in RAM.
 //
 // The process goes on meanwhile. A chain that does not fit, because chunks were split or merged
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or
@@ -61,6 +65,16 @@ func (a *Malloc) WalkHeaps(
 	}
 
 	w := heapWalk{memory: memory, resident: resident}
+	all := uint64(0)
+	for _, h := range heaps {
+		all += h.end - h.start
+	}
+	if all > maxWalkedPages*mem.PeekSize {
+		if w.sum, err = a.sumBins(memory, arenas, heaps, resident); err != nil {
+			return HeapChunks{}, err
+		}
+		heaps = nil
+	}
 	for _, h := range heaps {
 		if err := w.walk(h); err != nil {
 			return HeapChunks{}, err

@@ -294,7 +294,7 @@ func (f *wayFinder) follow(
 		return nil, false
 	}
 	edges, isComplete := f.references(n)
-	areKnown = isComplete || n.typ == nil && n.isOwned()
+	areKnown = isComplete || n.typ == nil && n.searched && n.isOwned()
 	if n.typ == nil && w.below != nil {
 		edges = f.owners(edges, sample.typ != nil)
 	}
@@ -325,13 +325,14 @@ func (f *wayFinder) follow(
 // references returns the references that keep a node. isComplete is set if no others do: the
 // references that were found in objects, and in memory with a name, are as many as the object
 // counts. Then all other words that look like a reference are none: values that native code has
-// borrowed, or that nobody uses any more.
+// borrowed, or that nobody uses any more. That holds as well where the time was too short to read
+// all memory: no reference is missing then.
 func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
 	if n.isKnown {
 		return n.kept, n.isComplete
 	}
 
-	isKnown := n.searched
+	isKnown := n.isFollowed
 	if n.typ == nil || n.more { // nothing counts the references to it, or some were left out
 		n.kept, n.isKnown = n.edges, isKnown
 		return n.edges, false
@@ -394,7 +395,7 @@ func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
 	case e.from.typ != nil:
 		_, ok := f.objectReference(e)
 		return ok, true
-	case !e.from.searched:
+	case !e.from.isFollowed:
 		return false, f.heap.roots.isRoot(e.from)
 	}
 

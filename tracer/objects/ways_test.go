@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +55,95 @@ func TestUnreadPython(t *testing.T) {
 	if r := found[0]; r.Samples != 8 || len(r.Paths) > 0 || r.Reason != keeper.ReasonUnsupported {
 		t.Errorf("%+v, want no keeper of 8 samples", r)
 	}
+}
+
+// leftBehind is a program whose lists are in a dict. Their addresses are in memory of C as well, which
+// counts no reference to them, or in the case of the others does. It prints what gc knows of.
+const leftBehind = `
+import ctypes, gc
+c = ctypes.pythonapi
+c.PyMem_RawMalloc.restype = ctypes.c_void_p
+c.PyMem_RawMalloc.argtypes = [ctypes.c_size_t]
+c.PyCapsule_New.restype = ctypes.py_object
+c.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+class Held: pass
+
+def memory_with(held): # the object that owns a block of C
+    block = c.PyMem_RawMalloc(100)
+    ctypes.memset(block, 0, 100)
+    ctypes.c_void_p.from_address(block + 16).value = id(held)
+    return c.PyCapsule_New(block, None, None)
+
+hooks = {"of": {"all": {"layers": {i: [Held()] for i in range(8)}}}}
+lists = hooks["of"]["all"]["layers"]
+stale = [memory_with(held) for held in lists.values()]
+counted = [[Held()] for i in range(8)]
+addresses = [id(held[0]) for held in counted]
+owners = [memory_with(held) for held in counted]
+for held in counted:
+    c.Py_IncRef(ctypes.py_object(held))
+
+gc.collect()
+for held in lists.values():
+    assert [r for r in gc.get_referrers(held) if r is not globals()] == [lists]
+print("lists hooks", *[id(held[0]) for held in lists.values()])
+print("others owners", *addresses)
+del held, lists, counted
+print("ready", flush=True)
+import time
+time.sleep(600)
+`
+
+// TestLeftBehind searches with an index of all memory, and with one that is said to be cut. An object
+// that has as many references as it counts has no others, whether or not all memory was read.
+func TestLeftBehind(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "python3", "-c", leftBehind)
+	names, wants, suspects := readSuspects(t, target.Await("ready"))
+	if len(suspects) != 2 {
+		t.Fatalf("%d kinds of objects", len(suspects))
+	}
+	h := openHeap(t, target.PID())
+	for _, isCut := range []bool{false, true} {
+		for i, found := range searchCut(t, h, suspects, isCut) {
+			var roots []string
+			for _, p := range found.Paths {
+				roots = append(roots, p.Root.Name)
+			}
+			if !slices.Equal(roots, wants[i:i+1]) {
+				t.Errorf("%s, cut: %t: kept by %q, want %q", names[i], isCut, roots, wants[i])
+			}
+		}
+	}
+}
+
+// searchCut is Heap.Search, once, by an index that was read to its end, and may be said to be cut.
+func searchCut(t *testing.T, h *Heap, suspects []Suspect, isCut bool) (all []keeper.Search) {
+	t.Helper()
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	h.memory.budget = newBudget(t.Context(), time.Minute)
+	s := newSearch(h)
+	var samples [][]*node
+	var addresses []uint64
+	for _, suspect := range suspects {
+		samples = append(samples, s.findSamples(suspect))
+		addresses = append(addresses, suspect.Objects...)
+	}
+	if err := s.readIndex(addresses); err != nil {
+		t.Fatal(err)
+	}
+	s.index.isCut = isCut
+	if err := s.climb(samples); err != nil {
+		t.Fatal(err)
+	}
+	rep := &reporter{heap: h, ways: s.ways, chains: s.chains, late: isCut}
+	for i, suspect := range suspects {
+		all = append(all, rep.result(suspect, samples[i]))
+	}
+	return all
 }
 
 // TestOwners follows the words around a tensor whose memory of C++ leads back to it. It is in a cycle

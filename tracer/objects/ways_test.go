@@ -99,7 +99,7 @@ time.sleep(600)
 // that has as many references as it counts has no others, whether or not all memory was read.
 func TestLeftBehind(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	target := tracertest.Start(t, "python3", "-c", leftBehind)
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", leftBehind)
 	names, wants, suspects := readSuspects(t, target.Await("ready"))
 	if len(suspects) != 2 {
 		t.Fatalf("%d kinds of objects", len(suspects))
@@ -107,15 +107,64 @@ func TestLeftBehind(t *testing.T) {
 	h := openHeap(t, target.PID())
 	for _, isCut := range []bool{false, true} {
 		for i, found := range searchCut(t, h, suspects, isCut) {
-			var roots []string
-			for _, p := range found.Paths {
-				roots = append(roots, p.Root.Name)
-			}
-			if !slices.Equal(roots, wants[i:i+1]) {
+			if roots := rootsOf(found); !slices.Equal(roots, wants[i:i+1]) {
 				t.Errorf("%s, cut: %t: kept by %q, want %q", names[i], isCut, roots, wants[i])
 			}
 		}
 	}
+}
+
+// numbered is a program with memory of C that one object owns. The version of a dict is an address
+// in that memory, as it is by chance where a process has changed its dicts often enough. CPython
+// itself shows that the word is a version: it grows with each change.
+const numbered = `
+import ctypes, time
+c = ctypes.pythonapi
+c.PyMem_RawMalloc.restype = ctypes.c_void_p
+c.PyMem_RawMalloc.argtypes = [ctypes.c_size_t]
+c.PyCapsule_New.restype = ctypes.py_object
+c.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+WATCHERS = 0xff # the bits of the version that are none
+
+def version(of):
+    return ctypes.c_uint64.from_address(id(of) + 24)
+
+changed = {}
+before = version(changed).value & ~WATCHERS
+for i in range(1000):
+    changed[i] = i
+assert before < version(changed).value & ~WATCHERS < before + 2**24
+
+blocks = [c.PyMem_RawMalloc(5000) for _ in range(8)]
+counts = [{} for _ in blocks]
+owners = {"of": {"all": [c.PyCapsule_New(block, None, None) for block in blocks]}}
+for count, block in zip(counts, blocks):
+    version(count).value = (block | WATCHERS) + 1
+print("blocks owners", *blocks)
+print("ready", flush=True)
+time.sleep(600)
+`
+
+// TestNumbered searches for memory of C whose address is a number of other objects.
+func TestNumbered(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", numbered)
+	_, wants, suspects := readSuspects(t, target.Await("ready"))
+	if len(suspects) != 1 {
+		t.Fatalf("%d kinds of objects", len(suspects))
+	}
+	found := searchCut(t, openHeap(t, target.PID()), suspects, false)
+	if roots := rootsOf(found[0]); !slices.Equal(roots, wants) {
+		t.Errorf("kept by %q, want %q", roots, wants)
+	}
+}
+
+// rootsOf returns the names of the variables that keep the samples of a search.
+func rootsOf(found keeper.Search) (names []string) {
+	for _, p := range found.Paths {
+		names = append(names, p.Root.Name)
+	}
+	return names
 }
 
 // searchCut is Heap.Search, once, by an index that was read to its end, and may be said to be cut.

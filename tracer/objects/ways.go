@@ -325,15 +325,15 @@ func (f *wayFinder) follow(
 // references returns the references that keep a node. isComplete is set if no others do: the
 // references that were found in objects, and in memory with a name, are as many as the object
 // counts. Then all other words that look like a reference are none: values that native code has
-// borrowed, or that nobody uses any more. That holds as well where the time was too short to read
-// all memory: no reference is missing then.
+// borrowed, or that nobody uses any more. That holds as well where some words were left out, or the
+// time was too short to read all memory: no reference is missing then.
 func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
 	if n.isKnown {
 		return n.kept, n.isComplete
 	}
 
 	isKnown := n.isFollowed
-	if n.typ == nil || n.more { // nothing counts the references to it, or some were left out
+	if n.typ == nil || uint64(len(n.edges)) < n.refcnt { // nothing counts them, or some are missing
 		n.kept, n.isKnown = n.edges, isKnown
 		return n.edges, false
 	}

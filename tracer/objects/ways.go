@@ -366,7 +366,7 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 
 	var owners, others []edge
 	for _, e := range edges {
-		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
+		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) || isText(e) {
 			return nil
 		}
 		if isObject && e.from != nil && e.from.typ == nil && f.heap.roots.isStorage(e.from) {
@@ -384,6 +384,18 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 		return owners
 	}
 	return others
+}
+
+// isText reports whether a word leads to the name or the text of a function of C.
+func isText(e edge) bool {
+	if e.from == nil || e.from.typ != nil {
+		return false
+	}
+	return slices.ContainsFunc(e.from.edges, func(method edge) bool {
+		t := method.typ()
+		return t != nil && t.isMethod &&
+			(e.at == method.value+cpython.MethodName || e.at == method.value+cpython.MethodDoc)
+	})
 }
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that

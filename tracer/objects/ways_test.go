@@ -57,8 +57,9 @@ func TestUnreadPython(t *testing.T) {
 	}
 }
 
-// leftBehind is a program whose lists are in a dict. Their addresses are in memory of C as well, which
-// counts no reference to them, or in the case of the others does. It prints what gc knows of.
+// leftBehind is a program whose lists are in dicts. Their addresses are in memory of C as well, once
+// or twelve times each, and no reference count includes that. Other lists are kept by memory of C
+// alone, which counts its references. gc shows that only the dicts refer to the first ones.
 const leftBehind = `
 import ctypes, gc
 c = ctypes.pythonapi
@@ -151,10 +152,51 @@ print("ready", flush=True)
 time.sleep(600)
 `
 
-// TestNumbered searches for memory of C whose address is a number of other objects.
-func TestNumbered(t *testing.T) {
+// named is a program with memory of C that one object owns, and with functions of C without a name.
+// Their names are empty: one byte of a word. The others are of an address in that memory. Functions
+// and their records, as pybind11 has them, lead to the same name; CPython shows what it is.
+const named = `
+import ctypes, time
+c = ctypes.pythonapi
+c.PyMem_RawMalloc.restype = ctypes.c_void_p
+c.PyMem_RawMalloc.argtypes = [ctypes.c_size_t]
+c.PyCapsule_New.restype = ctypes.py_object
+c.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+c.PyCFunction_NewEx.restype = ctypes.py_object
+c.PyCFunction_NewEx.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+METH_NOARGS = 4
+
+def words(*values):
+    at = c.PyMem_RawMalloc(8 * len(values) + 1)
+    for i, value in enumerate(values):
+        ctypes.c_uint64.from_address(at + 8 * i).value = value
+    return at
+
+def function(block):
+    name = words((block | 0xff) + 1, 0)
+    method = words(name, ctypes.cast(c.PyList_New, ctypes.c_void_p).value, METH_NOARGS, 0)
+    record = c.PyCapsule_New(words(name, 0, 0, method), None, None)
+    return c.PyCFunction_NewEx(method, record, None)
+
+blocks = [c.PyMem_RawMalloc(5000) for _ in range(8)]
+functions = [function(block) for block in blocks]
+assert [f.__name__ for f in functions] == [""] * 8
+owners = {"of": {"all": {"layers": {"of": [c.PyCapsule_New(block, None, None) for block in blocks]}}}}
+print("blocks owners", *blocks)
+print("ready", flush=True)
+time.sleep(600)
+`
+
+// TestNoReference searches for memory of C whose address is in words that are none.
+func TestNoReference(t *testing.T) {
+	t.Run("version of a dict", func(t *testing.T) { mustFindOwners(t, numbered) })
+	t.Run("name of a function of C", func(t *testing.T) { mustFindOwners(t, named) })
+}
+
+func mustFindOwners(t *testing.T, program string) {
+	t.Helper()
 	tracertest.NeedsRoot(t)
-	target := tracertest.Start(t, "/usr/bin/python3", "-c", numbered)
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", program)
 	_, wants, suspects := readSuspects(t, target.Await("ready"))
 	if len(suspects) != 1 {
 		t.Fatalf("%d kinds of objects", len(suspects))

@@ -143,6 +143,10 @@ const (
 	MemberObject, MemberObjectEx                        = 6, 16
 )
 
+// PyMethodDef. ml_name and ml_doc are strings of C.
+// https://github.com/python/cpython/blob/v3.14.0/Include/methodobject.h
+const MethodName, MethodDoc = 0, 24 // bytes
+
 // CDataObject of ctypes. The memory at b_ptr is data, which it owns by b_needsfree, or has from an
 // object in b_base or b_objects. A small value is in the object itself.
 // https://github.com/python/cpython/blob/v3.13.0/Modules/_ctypes/ctypes.h

@@ -170,6 +170,11 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 			return reference{}, false
 		}
 
+	case kindDict: // ma_version_tag counts changes, up to the addresses of a heap below 4 GiB
+		if offset <= s.DictValues {
+			return reference{how: keeper.HowField}, offset == s.DictKeys || offset == s.DictValues
+		}
+
 	case kindTuple:
 		index := (offset - s.TupleItem) / wordSize
 		if offset >= s.TupleItem && int64(index) < o.length(p.address, p.typ) {

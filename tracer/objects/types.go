@@ -76,6 +76,9 @@ var (
 	}
 	arrayTypes  = map[string]bool{"numpy.ndarray": true}
 	ctypesTypes = map[string]bool{"_ctypes._CData": true}
+	methodTypes = map[string]bool{
+		"builtin_function_or_method": true, "method_descriptor": true, "classmethod_descriptor": true,
+	}
 )
 
 // A typeInfo is a type of the process.
@@ -102,6 +105,7 @@ type typeInfo struct {
 	// inlineTypes; isArray and isCtypes for arrays of NumPy and for objects of ctypes.
 	isOpaque, isData, isInline, isArray, isCtypes bool
 	isTensor                                      bool // torch.Tensor, or derived from it
+	isMethod                                      bool // a function of C: it has a PyMethodDef
 
 	identity uint64 // of the fields of the PyTypeObject, by typeTable.seed
 }
@@ -396,6 +400,7 @@ func (types *typeTable) read(address uint64) *typeInfo {
 	t.isOpaque, t.isData = types.hasBase(t, opaqueTypes), types.hasBase(t, dataTypes)
 	t.isInline, t.isArray = types.hasBase(t, inlineTypes), types.hasBase(t, arrayTypes)
 	t.isCtypes = types.hasBase(t, ctypesTypes)
+	t.isMethod = types.hasBase(t, methodTypes)
 	t.isTensor = types.hasBase(t, torch.TensorTypes)
 	return t
 }

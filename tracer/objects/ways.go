@@ -294,7 +294,7 @@ func (f *wayFinder) follow(
 		return nil, false
 	}
 	edges, isComplete := f.references(n)
-	areKnown = isComplete || n.typ == nil && n.isOwned()
+	areKnown = isComplete || n.typ == nil && n.searched && n.isOwned()
 	if n.typ == nil && w.below != nil {
 		edges = f.owners(edges, sample.typ != nil)
 	}
@@ -325,14 +325,15 @@ func (f *wayFinder) follow(
 // references returns the references that keep a node. isComplete is set if no others do: the
 // references that were found in objects, and in memory with a name, are as many as the object
 // counts. Then all other words that look like a reference are none: values that native code has
-// borrowed, or that nobody uses any more.
+// borrowed, or that nobody uses any more. That holds as well where some words were left out, or the
+// time was too short to read all memory: no reference is missing then.
 func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
 	if n.isKnown {
 		return n.kept, n.isComplete
 	}
 
-	isKnown := n.searched
-	if n.typ == nil || n.more { // nothing counts the references to it, or some were left out
+	isKnown := n.isFollowed
+	if n.typ == nil || uint64(len(n.edges)) < n.refcnt { // nothing counts them, or some are missing
 		n.kept, n.isKnown = n.edges, isKnown
 		return n.edges, false
 	}
@@ -365,7 +366,7 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 
 	var owners, others []edge
 	for _, e := range edges {
-		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
+		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) || isText(e) {
 			return nil
 		}
 		if isObject && e.from != nil && e.from.typ == nil && f.heap.roots.isStorage(e.from) {
@@ -385,6 +386,18 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 	return others
 }
 
+// isText reports whether a word leads to the name or the text of a function of C.
+func isText(e edge) bool {
+	if e.from == nil || e.from.typ != nil {
+		return false
+	}
+	return slices.ContainsFunc(e.from.edges, func(method edge) bool {
+		t := method.typ()
+		return t != nil && t.isMethod &&
+			(e.at == method.value+cpython.MethodName || e.at == method.value+cpython.MethodDoc)
+	})
+}
+
 // isStrong reports whether a reference to an object is counted by it. known is false while that
 // cannot be known.
 func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
@@ -394,7 +407,7 @@ func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
 	case e.from.typ != nil:
 		_, ok := f.objectReference(e)
 		return ok, true
-	case !e.from.searched:
+	case !e.from.isFollowed:
 		return false, f.heap.roots.isRoot(e.from)
 	}
 

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +55,192 @@ func TestUnreadPython(t *testing.T) {
 	if r := found[0]; r.Samples != 8 || len(r.Paths) > 0 || r.Reason != keeper.ReasonUnsupported {
 		t.Errorf("%+v, want no keeper of 8 samples", r)
 	}
+}
+
+// leftBehind is a program whose lists are in dicts. Their addresses are in memory of C as well, once
+// or twelve times each, and no reference count includes that. Other lists are kept by memory of C
+// alone, which counts its references. gc shows that only the dicts refer to the first ones.
+const leftBehind = `
+import ctypes, gc
+c = ctypes.pythonapi
+c.PyMem_RawMalloc.restype = ctypes.c_void_p
+c.PyMem_RawMalloc.argtypes = [ctypes.c_size_t]
+c.PyCapsule_New.restype = ctypes.py_object
+c.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+class Held: pass
+
+def memory_with(held): # the object that owns a block of C
+    block = c.PyMem_RawMalloc(100)
+    ctypes.memset(block, 0, 100)
+    ctypes.c_void_p.from_address(block + 16).value = id(held)
+    return c.PyCapsule_New(block, None, None)
+
+def lists(): # so far from a variable that stale words would be nearer
+    return {"of": {"all": {"layers": {i: [Held()] for i in range(8)}}}}
+def within(variable):
+    return variable["of"]["all"]["layers"]
+hooks, more_hooks = lists(), lists()
+stale = [memory_with(held) for held in within(hooks).values()]
+repeated = [memory_with(held) for held in within(more_hooks).values() for _ in range(12)]
+counted = [[Held()] for i in range(8)]
+addresses = [id(held[0]) for held in counted]
+owners = [memory_with(held) for held in counted]
+for held in counted:
+    c.Py_IncRef(ctypes.py_object(held))
+
+gc.collect()
+for name in "hooks", "more_hooks":
+    layers = within(globals()[name])
+    for held in layers.values():
+        assert [r for r in gc.get_referrers(held) if r is not globals()] == [layers]
+    print("lists", name, *[id(held[0]) for held in layers.values()])
+print("others owners", *addresses)
+del held, layers, counted
+print("ready", flush=True)
+import time
+time.sleep(600)
+`
+
+// TestLeftBehind searches with an index of all memory, and with one that is said to be cut. An object
+// that has as many references as it counts has no others, whether or not all memory was read.
+func TestLeftBehind(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", leftBehind)
+	names, wants, suspects := readSuspects(t, target.Await("ready"))
+	if len(suspects) != 3 {
+		t.Fatalf("%d kinds of objects", len(suspects))
+	}
+	h := openHeap(t, target.PID())
+	for _, isCut := range []bool{false, true} {
+		for i, found := range searchCut(t, h, suspects, isCut) {
+			if roots := rootsOf(found); !slices.Equal(roots, wants[i:i+1]) {
+				t.Errorf("%s, cut: %t: kept by %q, want %q", names[i], isCut, roots, wants[i])
+			}
+		}
+	}
+}
+
+// numbered is a program with memory of C that one object owns. The version of a dict is an address
+// in that memory, as it is by chance where a process has changed its dicts often enough. CPython
+// itself shows that the word is a version: it grows with each change.
+const numbered = `
+import ctypes, time
+c = ctypes.pythonapi
+c.PyMem_RawMalloc.restype = ctypes.c_void_p
+c.PyMem_RawMalloc.argtypes = [ctypes.c_size_t]
+c.PyCapsule_New.restype = ctypes.py_object
+c.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+WATCHERS = 0xff # the bits of the version that are none
+
+def version(of):
+    return ctypes.c_uint64.from_address(id(of) + 24)
+
+changed = {}
+before = version(changed).value & ~WATCHERS
+for i in range(1000):
+    changed[i] = i
+assert before < version(changed).value & ~WATCHERS < before + 2**24
+
+blocks = [c.PyMem_RawMalloc(5000) for _ in range(8)]
+counts = [{} for _ in blocks]
+owners = {"of": {"all": [c.PyCapsule_New(block, None, None) for block in blocks]}}
+for count, block in zip(counts, blocks):
+    version(count).value = (block | WATCHERS) + 1
+print("blocks owners", *blocks)
+print("ready", flush=True)
+time.sleep(600)
+`
+
+// named is a program with memory of C that one object owns, and with functions of C without a name.
+// Their names are empty: one byte of a word. The others are of an address in that memory. Functions
+// and their records, as pybind11 has them, lead to the same name; CPython shows what it is.
+const named = `
+import ctypes, time
+c = ctypes.pythonapi
+c.PyMem_RawMalloc.restype = ctypes.c_void_p
+c.PyMem_RawMalloc.argtypes = [ctypes.c_size_t]
+c.PyCapsule_New.restype = ctypes.py_object
+c.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+c.PyCFunction_NewEx.restype = ctypes.py_object
+c.PyCFunction_NewEx.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+METH_NOARGS = 4
+
+def words(*values):
+    at = c.PyMem_RawMalloc(8 * len(values) + 1)
+    for i, value in enumerate(values):
+        ctypes.c_uint64.from_address(at + 8 * i).value = value
+    return at
+
+def function(block):
+    name = words((block | 0xff) + 1, 0)
+    method = words(name, ctypes.cast(c.PyList_New, ctypes.c_void_p).value, METH_NOARGS, 0)
+    record = c.PyCapsule_New(words(name, 0, 0, method), None, None)
+    return c.PyCFunction_NewEx(method, record, None)
+
+blocks = [c.PyMem_RawMalloc(5000) for _ in range(8)]
+functions = [function(block) for block in blocks]
+assert [f.__name__ for f in functions] == [""] * 8
+owners = {"of": {"all": {"layers": {"of": [c.PyCapsule_New(block, None, None) for block in blocks]}}}}
+print("blocks owners", *blocks)
+print("ready", flush=True)
+time.sleep(600)
+`
+
+// TestNoReference searches for memory of C whose address is in words that are none.
+func TestNoReference(t *testing.T) {
+	t.Run("version of a dict", func(t *testing.T) { mustFindOwners(t, numbered) })
+	t.Run("name of a function of C", func(t *testing.T) { mustFindOwners(t, named) })
+}
+
+func mustFindOwners(t *testing.T, program string) {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", program)
+	_, wants, suspects := readSuspects(t, target.Await("ready"))
+	if len(suspects) != 1 {
+		t.Fatalf("%d kinds of objects", len(suspects))
+	}
+	found := searchCut(t, openHeap(t, target.PID()), suspects, false)
+	if roots := rootsOf(found[0]); !slices.Equal(roots, wants) {
+		t.Errorf("kept by %q, want %q", roots, wants)
+	}
+}
+
+// rootsOf returns the names of the variables that keep the samples of a search.
+func rootsOf(found keeper.Search) (names []string) {
+	for _, p := range found.Paths {
+		names = append(names, p.Root.Name)
+	}
+	return names
+}
+
+// searchCut is Heap.Search, once, by an index that was read to its end, and may be said to be cut.
+func searchCut(t *testing.T, h *Heap, suspects []Suspect, isCut bool) (all []keeper.Search) {
+	t.Helper()
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	h.memory.budget = newBudget(t.Context(), time.Minute)
+	s := newSearch(h)
+	var samples [][]*node
+	var addresses []uint64
+	for _, suspect := range suspects {
+		samples = append(samples, s.findSamples(suspect))
+		addresses = append(addresses, suspect.Objects...)
+	}
+	if err := s.readIndex(addresses); err != nil {
+		t.Fatal(err)
+	}
+	s.index.isCut = isCut
+	if err := s.climb(samples); err != nil {
+		t.Fatal(err)
+	}
+	rep := &reporter{heap: h, ways: s.ways, chains: s.chains, late: isCut}
+	for i, suspect := range suspects {
+		all = append(all, rep.result(suspect, samples[i]))
+	}
+	return all
 }
 
 // TestOwners follows the words around a tensor whose memory of C++ leads back to it. It is in a cycle

@@ -7,6 +7,11 @@ import "time"
 // A Result counts the objects of one Python process at one moment.
 type Result struct {
 	PID int
+	// ID differs between all censuses; 0: it is not known. Paired has, by the ID of an earlier census of
+	// the program, the types that grew since, by the windows that both have read. No entry: both
+	// have read everything, or the windows of the earlier one are not known any more.
+	ID     uint64
+	Paired map[uint64][]Difference
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
 	// Python is the version of the interpreter, such as "3.11".

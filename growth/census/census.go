@@ -7,9 +7,10 @@ import "time"
 // A Result counts the objects of one Python process at one moment.
 type Result struct {
 	PID int
-	// ID differs between all censuses; 0: it is not known. Paired has, by the ID of an earlier census of
-	// the program, the types that grew since, by the windows that both have read. No entry: both
-	// have read everything, or the windows of the earlier one are not known any more.
+	// ID differs between all censuses; 0: it is not known. Paired has the types that grew since
+	// each earlier census of the program, by its ID, as far as the windows that both have read
+	// show. It has no entry where both have read everything, or where the windows of one are not
+	// known.
 	ID     uint64
 	Paired map[uint64][]Difference
 	// Elapsed since the start of the trace.

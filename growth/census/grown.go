@@ -26,10 +26,10 @@ const minGrowthPart = 0.01
 const minWindows = 8
 
 // Grown returns the types whose objects became more between two censuses of a process, those that
-// grew by the most bytes first. The growth is by the windows that both have read, if these are known
-// (Result.Paired); else the errors of both add up. A type is left out if its interval includes 0, if
-// it was then counted in few windows, or if it grew by less than a hundredth of the first. There are
-// none where one of the two was cut, or where only one has counted large objects.
+// grew by the most bytes first. The growth is by the windows that both have read, if these are
+// known (Result.Paired); else the errors of both add up. A type is left out if its interval
+// includes 0, if it was then counted in few windows, or if it grew by less than a hundredth of the
+// first. There are none where one of the two was cut, or where only one has counted large objects.
 func Grown(before, after *Result) []TypeGrowth {
 	minutes := (after.Elapsed - before.Elapsed).Minutes()
 	if minutes <= 0 || before.PID != after.PID || before.Missing != after.Missing ||
@@ -51,9 +51,10 @@ func Grown(before, after *Result) []TypeGrowth {
 		margin := 0.0
 		switch isSampled := t.Windows > 0 || was.Windows > 0; {
 		case isPaired && isSampled:
+			// A type that is not among them has not grown.
 			i := slices.IndexFunc(paired, func(d Difference) bool { return d.Type == t.Type })
 			if i < 0 {
-				continue // it has not grown
+				continue
 			}
 			g.Bytes, margin = paired[i].Bytes, paired[i].Margin
 			// The census of the larger share has the count that is nearer to the truth.

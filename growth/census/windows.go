@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Windows has the counts of one census by type and window. A window is a part of the memory of small
-// objects. A census reads it if the number that its address draws is less than the share. All censuses of a
-// program draw the same numbers: what a census of a small share reads, a larger one reads, too.
+// Windows has the counts of one census by type and window. A window is a part of the memory of
+// small objects. A census reads it if the number that its address draws is less than the share. All
+// censuses of a program draw the same numbers: a census reads all windows that one of a smaller
+// share reads.
 type Windows struct {
 	share   float64
 	numbers []uint32 // of all windows that there were, in order
@@ -29,31 +30,34 @@ type WindowCount struct {
 type windowedType struct {
 	counts            []WindowCount // in the order of their windows, one of each
 	exact, exactBytes float64       // outside of windows
-	isPartial         bool          // counts are not all that the census has counted by window
+	isPartial         bool          // see LeaveOut
 }
 
-// NewWindows returns the windows of a census that reads a share of them, without counts. numbers are
-// those of all windows that there are, and isRead reports which of them are read.
+// NewWindows returns the windows of a census that reads a share of them, without counts. All
+// windows that there are have numbers, and isRead reports which of them are read.
 func NewWindows(share float64, numbers []uint32, isRead func(uint32) bool) *Windows {
 	w := &Windows{share: share, numbers: numbers, types: make(map[string]*windowedType)}
 	slices.Sort(w.numbers)
 	w.numbers = slices.Compact(w.numbers)
+
 	w.isRead = make([]bool, len(w.numbers))
 	for i, number := range w.numbers {
 		w.isRead[i] = isRead(number)
 	}
+
 	return w
 }
 
-// Add adds counts of a type by window, and counts outside of windows. Several types of a process may have
-// one name: their counts are added up.
+// Add adds counts of a type by window, and counts outside of windows. Several types of a process
+// may have one name: their counts are added up.
 func (w *Windows) Add(name string, counts []WindowCount, exact, exactBytes float64) {
 	t := w.typeNamed(name)
 	t.exact += exact
 	t.exactBytes += exactBytes
 
 	all := slices.Concat(t.counts, counts)
-	slices.SortStableFunc(all, func(a, b WindowCount) int { return cmp.Compare(a.Window, b.Window) })
+	slices.SortFunc(all, func(a, b WindowCount) int { return cmp.Compare(a.Window, b.Window) })
+
 	w.counts -= len(t.counts)
 	t.counts = all[:0]
 	for _, c := range all {
@@ -67,8 +71,8 @@ func (w *Windows) Add(name string, counts []WindowCount, exact, exactBytes float
 	w.counts += len(t.counts)
 }
 
-// LeaveOut says that a type was counted elsewhere than by window, too: nothing is known of its growth by
-// window.
+// LeaveOut notes that a type was counted beside the windows that were read, too: its growth by
+// window is not known.
 func (w *Windows) LeaveOut(name string) { w.typeNamed(name).isPartial = true }
 
 func (w *Windows) typeNamed(name string) *windowedType {
@@ -92,8 +96,8 @@ func (w *Windows) size() int {
 	return bytesOfNumber*len(w.numbers) + bytesOfCount*w.counts + bytesOfType*len(w.types)
 }
 
-// A Difference is how many more objects of one type a census has than an earlier one, by what both have
-// read.
+// A Difference is how many more objects of one type a census has than an earlier one, by the
+// windows that both have read.
 type Difference struct {
 	Type         string
 	Count, Bytes float64
@@ -104,18 +108,18 @@ type Difference struct {
 // zScore95 is the half-width of a 95% interval of a normal distribution, in standard deviations.
 const zScore95 = 1.959964
 
-// differences returns the differences of all types between two censuses of a program, the difference
-// estimator of cluster sampling. With d as the difference in a window, and p as the probability that
-// both censuses know it, the estimate is Σd/p, and its variance Σd²·(1−p)/p² (Horvitz and Thompson).
-// Objects that were made or freed elsewhere than in a few windows have the same d in both, 0, and
-// add no error.
+// differences returns the differences of all types between two censuses of a program, the
+// difference estimator of cluster sampling. With d as the difference in a window, and p as the
+// probability that both censuses know it, the estimate is Σd/p, and its variance Σd²·(1−p)/p²
+// (Horvitz and Thompson). A window in which nothing has changed adds no error.
 //
-// p is the smaller share where the window was there at both times. A window that is new had no object
-// before, and one that has gone has none any more: there, p is the share of the census that has it.
+// p is the smaller share where the window was there at both times. A window that is new had no
+// object before, and one that has gone has none any more: there, p is the share of the census that
+// has it.
 func (w *Windows) differences(before *Windows) (all []Difference) {
 	names := maps.Clone(before.types)
 	maps.Copy(names, w.types)
-	none := &windowedType{}
+	none, chances := &windowedType{}, w.chances(before)
 	for name := range names {
 		was, now := cmp.Or(before.types[name], none), cmp.Or(w.types[name], none)
 		if was.isPartial || now.isPartial {
@@ -125,12 +129,14 @@ func (w *Windows) differences(before *Windows) (all []Difference) {
 		d := Difference{
 			Type: name, Count: now.exact - was.exact, Bytes: now.exactBytes - was.exactBytes,
 		}
+
 		variance, most := 0.0, 0.0
 		for was, now := range pairs(was.counts, now.counts) {
-			p := w.chance(before, max(was.Window, now.Window))
-			if p == 0 {
+			p, isKnown := chances[max(was.Window, now.Window)]
+			if !isKnown {
 				continue
 			}
+
 			more := float64(now.Count) - float64(was.Count)
 			d.Count += more / p
 			d.Bytes += (float64(now.Bytes) - float64(was.Bytes)) / p
@@ -138,18 +144,19 @@ func (w *Windows) differences(before *Windows) (all []Difference) {
 			most = max(most, float64(was.Count), float64(now.Count))
 		}
 
-		// The variance of the windows that were read says nothing of one that is unlike them: all of its
-		// objects may have been freed. So many windows, as full as the fullest one, are missed with a
-		// probability of 2.5%. The interval has this form by the score method (Wilson).
+		// A few windows that were not read may have lost all of their objects, while the others
+		// have gained. So the interval is wider by windows that are as full as the fullest one,
+		// half before the root and half in it, as in the score interval (Wilson).
 		unread := most * missed(min(before.share, w.share)) / 2
 		d.Margin = unread + math.Hypot(zScore95*math.Sqrt(variance), unread)
 		all = append(all, d)
 	}
+
 	return all
 }
 
-// missed returns how many windows a census of a share misses all of with a probability of 2.5%, at least
-// one.
+// missed returns the number of windows of which a census of a share reads none with a probability
+// of 2.5%, at least one.
 func missed(share float64) float64 {
 	const probability = 0.025
 	if share >= 1 {
@@ -158,41 +165,48 @@ func missed(share float64) float64 {
 	return max(1, math.Log(probability)/math.Log(1-share))
 }
 
-// chance returns the probability that both censuses know how many objects a window has; 0: one of them
-// does not.
-func (w *Windows) chance(before *Windows, window uint32) float64 {
-	wasThere, wasRead := before.find(window)
-	isThere, isRead := w.find(window)
-	switch {
-	case wasThere && !wasRead || isThere && !isRead:
-		return 0
-	case wasThere && isThere:
-		return min(before.share, w.share)
-	case isThere:
-		return w.share
+// chances returns the probability, by window, that both censuses know how many objects it has. The
+// windows that one of them has not read are left out.
+func (w *Windows) chances(before *Windows) map[uint32]float64 {
+	chances := make(map[uint32]float64)
+	for i, number := range w.numbers {
+		if w.isRead[i] {
+			chances[number] = w.share
+		}
 	}
-	return before.share
+	for i, number := range before.numbers {
+		_, isThere := slices.BinarySearch(w.numbers, number)
+		_, isRead := chances[number]
+
+		switch {
+		case !before.isRead[i]:
+			delete(chances, number)
+		case isRead:
+			chances[number] = min(before.share, w.share)
+		case !isThere:
+			chances[number] = before.share
+		}
+	}
+
+	return chances
 }
 
-// find reports whether there was a window, and whether it was read.
-func (w *Windows) find(window uint32) (isThere, isRead bool) {
-	i, isThere := slices.BinarySearch(w.numbers, window)
-	return isThere, isThere && w.isRead[i]
-}
-
-// pairs yields the counts in each window of one list or of both. Where one has none, its count is 0.
+// pairs yields the counts in each window of one list or of both. Where one has none, its count is
+// 0.
 func pairs(was, now []WindowCount) func(yield func(was, now WindowCount) bool) {
 	return func(yield func(was, now WindowCount) bool) {
 		for len(was) > 0 || len(now) > 0 {
 			var a, b WindowCount
 			takeWas := len(now) == 0 || len(was) > 0 && was[0].Window <= now[0].Window
 			takeNow := len(was) == 0 || len(now) > 0 && now[0].Window <= was[0].Window
+
 			if takeWas {
 				a, was = was[0], was[1:]
 			}
 			if takeNow {
 				b, now = now[0], now[1:]
 			}
+
 			if !yield(a, b) {
 				return
 			}
@@ -200,8 +214,8 @@ func pairs(was, now []WindowCount) func(yield func(was, now WindowCount) bool) {
 	}
 }
 
-// A History keeps the windows of the censuses of a program, within bounds of memory. The zero value is
-// ready to use.
+// A History keeps the windows of the censuses of a program, within bounds of memory. The zero value
+// is ready to use.
 type History struct{ kept []keptWindows }
 
 // keptWindows are the windows of one census.
@@ -218,14 +232,15 @@ const (
 	MaxWindowCounts = maxHistoryBytes / 2 / bytesOfCount
 )
 
-// Paired returns the types that grew since each census of the history, by its ID. Where both have read
-// everything, their counts are exact, and there are none.
+// Paired returns the types that grew since each census of the history, by its ID. Where both have
+// read everything, their counts are exact, and there are none.
 func (h *History) Paired(w *Windows) map[uint64][]Difference {
 	paired := make(map[uint64][]Difference)
 	for _, k := range h.kept {
 		if k.windows.share >= 1 && w.share >= 1 {
 			continue
 		}
+
 		grown := []Difference{}
 		for _, d := range w.differences(k.windows) {
 			if d.Count-d.Margin > 0 {
@@ -234,26 +249,29 @@ func (h *History) Paired(w *Windows) map[uint64][]Difference {
 		}
 		paired[k.id] = grown
 	}
+
 	return paired
 }
 
-// Add adds the windows of a census that was made at some time. Where there is no room for all,
-// the first and the last census stay, and others such that their ages since the first are in equal
-// proportions: wherever a baseline is, one of them is near.
+// Add adds the windows of a census that was made at some time. Where there is no room for all, the
+// first and the last stay, and the times of the others since the first grow by equal factors: one
+// of them is near the baseline, wherever it is.
 func (h *History) Add(id uint64, at time.Time, w *Windows) {
 	if w.size() > maxHistoryBytes/2 {
 		return
 	}
+
 	h.kept = append(h.kept, keptWindows{id, at, w})
 	for h.size() > maxHistoryBytes || len(h.kept) > maxHistory {
+		first := h.kept[0].at
 		nearest, least := 1, math.Inf(1)
 		for i := 1; i < len(h.kept)-1; i++ {
-			first := h.kept[0].at
-			proportion := h.kept[i+1].at.Sub(first).Seconds() / h.kept[i-1].at.Sub(first).Seconds()
-			if proportion < least {
-				nearest, least = i, proportion
+			factor := h.kept[i+1].at.Sub(first).Seconds() / h.kept[i-1].at.Sub(first).Seconds()
+			if factor < least {
+				nearest, least = i, factor
 			}
 		}
+
 		h.kept = slices.Delete(h.kept, nearest, nearest+1)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// A population is the objects of one type in all windows, at two censuses; -1: there is no such window.
+// A population is the objects of one type in all windows, at two censuses; -1: there is no such
+// window.
 type population struct {
 	name        string
 	was, now    []int
 	growth      float64
-	mustBeFound float64 // part of the trials in which the growth is found, with a share of 0.4 and 1
+	mustBeFound float64 // part of the trials in which it is found, with a share of 0.4 and 1
 }
 
 func newPopulation(name string, mustBeFound float64, was, now []int) population {
@@ -25,7 +26,8 @@ func newPopulation(name string, mustBeFound float64, was, now []int) population 
 	return p
 }
 
-// populations have 400 windows with up to 1,300 objects, and what a program does to them.
+// populations have 400 windows with up to 1,300 objects each. A program makes some and frees
+// others.
 func populations(r *rand.Rand) (all []population) {
 	const windows, more = 400, 50
 	full := func() int { return 1000 + r.IntN(300) }
@@ -109,7 +111,7 @@ func populations(r *rand.Rand) (all []population) {
 	return all
 }
 
-// read returns what a census of a share has of a population.
+// read returns the counts of a census that reads a share of the windows.
 func read(counts []int, draws []float64, share float64) *Windows {
 	var numbers []uint32
 	var found []WindowCount
@@ -123,12 +125,13 @@ func read(counts []int, draws []float64, share float64) *Windows {
 		}
 	}
 	w := NewWindows(share, numbers, func(window uint32) bool { return draws[window] < share })
+
 	w.Add("Record", found, 7, 70)
 	return w
 }
 
-// TestWindowsDifferences draws the windows of populations of which all is known. Where nothing grows,
-// growth is said in 2.5% of the trials at most. The truth is in the interval in 95%.
+// TestWindowsDifferences draws the windows of populations of which all is known. Where nothing
+// grows, growth is said in 2.5% of the trials at most. The truth is in the interval in 95%.
 func TestWindowsDifferences(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const trials = 600
@@ -144,6 +147,7 @@ func TestWindowsDifferences(t *testing.T) {
 				for i := range draws {
 					draws[i] = r.Float64()
 				}
+
 				before, after := read(p.was, draws, shares[0]), read(p.now, draws, shares[1])
 				for _, d := range after.differences(before) {
 					if p.growth < d.Count-d.Margin-1e-6 || p.growth > d.Count+d.Margin+1e-6 {
@@ -157,6 +161,7 @@ func TestWindowsDifferences(t *testing.T) {
 					}
 				}
 			}
+
 			misses, all = misses+outside, all+trials
 			if part := float64(outside) / trials; part > 0.07 {
 				t.Errorf("%s, shares %v: the truth is outside in %.1f%%", p.name, shares, 100*part)
@@ -172,7 +177,7 @@ func TestWindowsDifferences(t *testing.T) {
 	if misses > all*5/100 {
 		t.Errorf("the truth is outside in %d of %d", misses, all)
 	}
-	t.Logf("the truth is in the interval in %.2f%% of %d", 100-100*float64(misses)/float64(all), all)
+	t.Logf("the truth is outside in %.2f%% of %d", 100*float64(misses)/float64(all), all)
 }
 
 // TestWindowsAdd adds up the counts of types that have one name, and of one window that was read in
@@ -189,23 +194,26 @@ func TestWindowsAdd(t *testing.T) {
 	if got := after.differences(before); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+
 	after.LeaveOut("Record")
 	if got := after.differences(before); got != nil {
 		t.Errorf("%+v of a type that was left out", got)
 	}
 }
 
-// TestHistory adds more censuses than there is room for: the first and the last stay, and one near any
-// time since.
+// TestHistory adds more censuses than there is room for: the first and the last stay, and one near
+// any time since.
 func TestHistory(t *testing.T) {
 	var h History
 	began := time.Now()
+
 	const last = 2000
 	for i := range last + 1 {
 		w := NewWindows(0.5, []uint32{1}, func(uint32) bool { return true })
 		w.Add("Record", []WindowCount{{1, float32(i), 0}}, 0, 0)
 		h.Add(uint64(i), began.Add(time.Duration(i)*time.Minute), w)
 	}
+
 	if len(h.kept) != maxHistory || h.kept[0].id != 0 || h.kept[maxHistory-1].id != last {
 		t.Fatalf("%d are kept, of %+v", len(h.kept), h.kept)
 	}
@@ -257,6 +265,7 @@ func TestGrownPaired(t *testing.T) {
 	if got := Grown(before, after); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+
 	after.Paired = nil
 	for _, g := range Grown(before, after) {
 		if g.Type == "Record" {

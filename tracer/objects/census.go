@@ -43,8 +43,8 @@ type Census struct {
 	Storages []torch.Storage
 
 	seen *seenSet // all objects; nil: the census was made with CensusOptions.Before
-	// seed draws the windows that are read: the same ones as in the census before. history has the counts
-	// by window of both.
+	// seed draws the windows that are read: the same ones as in the census before. history has
+	// their counts in all censuses of the program.
 	seed    maphash.Seed
 	history *census.History
 }
@@ -93,7 +93,7 @@ type counter struct {
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
 	windows []uint32 // numbers of windows that small objects may be in, read or not
-	// windowCounts is the number of counts in windows, while they are few enough to be kept.
+	// windowCounts is the number of counts by window: from census.MaxWindowCounts on, none is kept.
 	windowCounts int
 	share        float64
 	owned        float64  // bytes of tables in pools that were counted with their containers
@@ -287,8 +287,8 @@ func (c *counter) noteWindows() {
 	}
 }
 
-// pair sets the growth since the earlier censuses of the program, and keeps the counts by window for
-// later ones, unless they are too many.
+// pair sets the growth since the earlier censuses of the program, and keeps the counts by window
+// for later ones, unless they are too many.
 func (c *counter) pair() {
 	r := c.result
 	r.ID = rand.Uint64() | 1 // not 0

@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// recordsScript keeps as many more records as each line says, and prints how many there are. Some are
-// freed and others made instead: in other places, and by a type that does not grow.
+// recordsScript keeps as many more records as each line says, and prints how many there are. A
+// twentieth of the objects of another type are freed, and as many are made elsewhere.
 const recordsScript = `
 import gc, random, sys
 class Record:
@@ -34,9 +34,9 @@ for line in sys.stdin:
     print("done", flush=True)
 `
 
-// TestPairedGrowth counts a share of the windows of a process before and after its records grow by 3%,
-// which is less than the error of the first count. Each trial draws other windows. The growth is found, and
-// within its interval.
+// TestPairedGrowth counts a share of the windows of a process before and after its records grow by
+// 3%, which is less than the error of the first count. Each trial draws other windows. The growth
+// is found, and is within its interval.
 func TestPairedGrowth(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", recordsScript))
 	target.Await("ready")
@@ -89,7 +89,7 @@ func TestPairedGrowth(t *testing.T) {
 			case "__main__.Steady":
 				wrong++
 			}
-			t.Logf("share %g: %s, %.0f more, %.0f to %.0f", share, g.Type, g.PerMinute, g.Low, g.High)
+			t.Logf("share %g: %+v", share, g)
 		}
 		for _, one := range first.Types {
 			if one.Type == "__main__.Record" && one.Margin < records-wasRecords {

@@ -7,6 +7,12 @@ import "time"
 // A Result counts the objects of one Python process at one moment.
 type Result struct {
 	PID int
+	// ID differs between all censuses; 0: it is not known. Paired has the types that grew since
+	// each earlier census of the program, by its ID, as far as the windows that both have read
+	// show. It has no entry where both have read everything, or where the windows of one are not
+	// known.
+	ID     uint64
+	Paired map[uint64][]Difference
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
 	// Python is the version of the interpreter, such as "3.11".

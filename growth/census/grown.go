@@ -26,9 +26,10 @@ const minGrowthPart = 0.01
 const minWindows = 8
 
 // Grown returns the types whose objects became more between two censuses of a process, those that
-// grew by the most bytes first. A type is left out if its interval includes 0, if it was counted in
-// few windows, or if it grew by less than a hundredth of the first. There are none where one of the
-// two was cut, or where only one has counted large objects.
+// grew by the most bytes first. The growth is by the windows that both have read, if these are
+// known (Result.Paired); else the errors of both add up. A type is left out if its interval
+// includes 0, if it was then counted in few windows, or if it grew by less than a hundredth of the
+// first. There are none where one of the two was cut, or where only one has counted large objects.
 func Grown(before, after *Result) []TypeGrowth {
 	minutes := (after.Elapsed - before.Elapsed).Minutes()
 	if minutes <= 0 || before.PID != after.PID || before.Missing != after.Missing ||
@@ -40,19 +41,39 @@ func Grown(before, after *Result) []TypeGrowth {
 	for _, t := range before.Types {
 		old[t.Type] = t
 	}
+	paired, isPaired := after.Paired[before.ID]
 	var grown []TypeGrowth
 	for _, t := range after.Types {
 		was := old[t.Type]
-		if after.Share < 1 && t.Windows > 0 && t.Windows < minWindows {
-			continue
+		g := TypeGrowth{
+			Type: t.Type, Before: was.Count, After: t.Count, Bytes: t.Bytes - was.Bytes,
 		}
-		margin := (math.Hypot(t.Margin, was.Margin) + unseen(before, after, was, t)) / minutes
-		rate := (t.Count - was.Count) / minutes
-		if rate-margin > 0 {
-			grown = append(grown, TypeGrowth{
-				Type: t.Type, Before: was.Count, After: t.Count, Bytes: t.Bytes - was.Bytes,
-				PerMinute: rate, Low: rate - margin, High: rate + margin,
-			})
+		margin := 0.0
+		switch isSampled := t.Windows > 0 || was.Windows > 0; {
+		case isPaired && isSampled:
+			// A type that is not among them has not grown.
+			i := slices.IndexFunc(paired, func(d Difference) bool { return d.Type == t.Type })
+			if i < 0 {
+				continue
+			}
+			g.Bytes, margin = paired[i].Bytes, paired[i].Margin
+			// The census of the larger share has the count that is nearer to the truth.
+			if after.Share < before.Share {
+				g.After = was.Count + paired[i].Count
+			} else {
+				g.Before = max(0, t.Count-paired[i].Count)
+			}
+			g.PerMinute = paired[i].Count / minutes
+		case after.Share < 1 && t.Windows > 0 && t.Windows < minWindows:
+			continue
+		default:
+			margin = math.Hypot(t.Margin, was.Margin) + unseen(before, after, was, t)
+			g.PerMinute = (t.Count - was.Count) / minutes
+		}
+
+		g.Low, g.High = g.PerMinute-margin/minutes, g.PerMinute+margin/minutes
+		if g.Low > 0 {
+			grown = append(grown, g)
 		}
 	}
 

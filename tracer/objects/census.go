@@ -43,8 +43,10 @@ type Census struct {
 	Storages []torch.Storage
 
 	seen *seenSet // all objects; nil: the census was made with CensusOptions.Before
-	// seed draws the windows that are read: the same ones as in the census before.
-	seed maphash.Seed
+	// seed draws the windows that are read: the same ones as in the census before. history has
+	// their counts in all censuses of the program.
+	seed    maphash.Seed
+	history *census.History
 }
 
 // draw returns the number, from 0 to 1, that decides whether the window of an address is read: if
@@ -74,6 +76,8 @@ type typeTotal struct {
 	// of all groups before.
 	inGroup, squares float64
 	groups           int     // that have any
+	bytesBefore      float64 // all bytes before the group
+	windows          []census.WindowCount
 	exact            float64 // counted outside of the pools, or in pools beside the share
 	exactBytes       float64
 	seen             int // objects that samples may be of
@@ -88,9 +92,12 @@ type counter struct {
 	totals  []*typeTotal
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
-	share   float64
-	owned   float64  // bytes of tables in pools that were counted with their containers
-	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
+	windows []uint32 // numbers of windows that small objects may be in, read or not
+	// windowCounts is the number of counts by window: from census.MaxWindowCounts on, none is kept.
+	windowCounts int
+	share        float64
+	owned        float64  // bytes of tables in pools that were counted with their containers
+	tensors      []uint64 // addresses of Python objects, at most one more than maxTensors
 	// tensorsKnown is set if all tensors were noted.
 	tensorsKnown bool
 }
@@ -117,10 +124,13 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 	// A census with one before it reads the same windows, and samples new objects only.
 	if options.Before != nil {
 		c.result.seed = options.Before.seed
+		c.result.history = options.Before.history
 	} else {
 		c.result.seed = maphash.MakeSeed()
 		c.result.seen = newSeenSet()
+		c.result.history = &census.History{}
 	}
+	c.noteWindows()
 	for _, t := range h.types.known {
 		t.counted = 0
 	}
@@ -154,6 +164,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 
 	c.endGroup()
 	c.fill()
+	c.pair()
 	c.result.Took, c.result.ReadBytes = took, int64(h.memory.read)
 	return c.result, nil
 }
@@ -246,11 +257,59 @@ func (c *counter) beginGroup(address uint64) {
 // endGroup adds the counts in a group of pools to the squares.
 func (c *counter) endGroup() {
 	for _, t := range c.touched {
+		if c.windowCounts++; c.windowCounts <= census.MaxWindowCounts {
+			t.windows = append(t.windows, census.WindowCount{
+				Window: uint32(c.group), Count: float32(t.inGroup),
+				Bytes: float32(t.bytes - t.bytesBefore),
+			})
+		}
 		t.squares += t.inGroup * t.inGroup
-		t.inGroup = 0
+		t.inGroup, t.bytesBefore = 0, t.bytes
 		t.groups++
 	}
 	c.touched = c.touched[:0]
+}
+
+// noteWindow notes a window that small objects may be in, by an address in it.
+func (c *counter) noteWindow(address uint64) {
+	window := uint32(address / windowBytes)
+	if n := len(c.windows); n == 0 || c.windows[n-1] != window {
+		c.windows = append(c.windows, window)
+	}
+}
+
+// noteWindows notes all windows that have pools.
+func (c *counter) noteWindows() {
+	for _, p := range c.heap.memory.parts {
+		if c.heap.memory.regions[p.region].kind == regionAnonymous {
+			c.noteWindow(p.Start)
+		}
+	}
+}
+
+// pair sets the growth since the earlier censuses of the program, and keeps the counts by window
+// for later ones, unless they are too many.
+func (c *counter) pair() {
+	r := c.result
+	r.ID = rand.Uint64() | 1 // not 0
+	if r.Cut || r.history == nil || c.windowCounts > census.MaxWindowCounts {
+		return
+	}
+
+	windows := census.NewWindows(c.share, c.windows, func(window uint32) bool {
+		return c.share == 1 || r.draw(uint64(window)*windowBytes) < c.share
+	})
+	for _, t := range c.totals {
+		name := nameOf(t.info)
+		if t.info.isTensor && c.tensorsKnown && c.share < 1 {
+			windows.LeaveOut(name)
+			continue
+		}
+		windows.Add(name, t.windows, t.exact, t.exactBytes)
+	}
+
+	r.Paired = r.history.Paired(windows)
+	r.history.Add(r.ID, time.Now(), windows)
 }
 
 // pool counts the objects in the live blocks of a pool.
@@ -295,6 +354,9 @@ func (c *counter) others(choose func(mem.Span) bool) error {
 		}
 		for b, ok := m.others.Next(r.Start, r.End); ok; b, ok = m.others.Next(b.End, r.End) {
 			isSmall := b.Len() < windowBytes
+			if isSmall {
+				c.noteWindow(b.Start)
+			}
 			if isSmall && choose != nil && !choose(b) {
 				continue
 			}
@@ -445,7 +507,7 @@ func (c *counter) fill() {
 	byName := make(map[string]*census.TypeCount)
 	r.Samples = make(map[string][]uint64)
 	for _, t := range c.totals {
-		name := growth.Truncate(t.info.name, maxTypeName)
+		name := nameOf(t.info)
 		one := byName[name]
 		if one == nil {
 			one = &census.TypeCount{Type: name}
@@ -473,6 +535,9 @@ func (c *counter) fill() {
 	})
 	r.Types = r.Types[:min(len(r.Types), maxCensusType)]
 }
+
+// nameOf returns the name by which a census counts the objects of a type.
+func nameOf(t *typeInfo) string { return growth.Truncate(t.name, maxTypeName) }
 
 // missing is the part of the objects that the census has not seen; empty: none.
 func (c *counter) missing() census.Missing {

@@ -85,6 +85,7 @@ func countOf(c *objects.Census, name string) uint64 {
 
 func TestWorker(t *testing.T) {
 	t.Run("counts and finds", testCountsAndFinds)
+	t.Run("censuses in pairs", testPairs)
 	t.Run("priority", testPriority)
 	t.Run("busy CPUs", testBusyCPUs)
 	t.Run("end of the context", testEndOfContext)
@@ -139,6 +140,35 @@ func testCountsAndFinds(t *testing.T) {
 	}
 	if w.CPUTime() < answer.CPUTime || answer.CPUTime <= 0 {
 		t.Errorf("CPU time %s, and %s of the last answer", w.CPUTime(), answer.CPUTime)
+	}
+}
+
+// A census of a share knows the growth since each earlier one of the same program.
+func testPairs(t *testing.T) {
+	p, w := start(t), newWorker(t)
+	p.do(t, "keep 2000")
+	var ids []uint64
+	for _, program := range []uint64{1, 1, 1, 2} {
+		answer, err := w.Ask(t.Context(), Request{
+			PID: p.PID(), Program: program, Census: &objects.CensusOptions{Share: 0.5},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var known []uint64
+		for _, id := range ids {
+			if _, ok := answer.Census.Paired[id]; ok {
+				known = append(known, id)
+			}
+		}
+		want := ids
+		if program == 2 {
+			want = nil
+		}
+		if !slices.Equal(known, want) {
+			t.Errorf("program %d: paired with %d of %d", program, len(known), len(ids))
+		}
+		ids = append(ids, answer.Census.ID)
 	}
 }
 

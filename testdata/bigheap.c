@@ -14,7 +14,7 @@ static void *large[LARGE], *small_ones[SMALL], *slots[SLOTS];
 
 static int has_input(void)
 {
-	struct pollfd in = {.fd = 0, .events = POLLIN};
+	struct pollfd in = { .fd = 0, .events = POLLIN };
 	return poll(&in, 1, 0) > 0;
 }
 

@@ -42,16 +42,18 @@ type binReader struct {
 	heads  map[uint64]bool // of all bins; true: its chunks have been found
 	found  map[uint64]bool // where these begin
 	free   mem.Spans
-	reads  int
+	left   int // reads
 }
 
 // sumBins returns the sums over the chunks of heaps by the bins, without Large. A walk of heaps above a
 // GiB would take seconds. The error wraps ErrLargeHeap where there are too many free chunks, or where
-// the bins change faster than they can be followed, or is one of readTop or comes from memory.
+// the bins change faster than they can be followed, or is one of readTop or comes from memory. So many
+// chunks are read at most, but for a few.
 func (a *Malloc) sumBins(
 	memory mem.Reader, arenas []arena, heaps []heapSpan, resident func(start, end uint64) uint64,
+	most int,
 ) (sum HeapChunks, err error) {
-	l := &binReader{memory: memory, heaps: slices.Clone(heaps)}
+	l := &binReader{memory: memory, heaps: slices.Clone(heaps), left: most}
 	for i := range l.heaps {
 		switch h := &l.heaps[i]; { // it grows meanwhile
 		case h.topAt == a.mainArena+a.layout.top:
@@ -145,6 +147,9 @@ func (l *binReader) verify() (isSteady bool, err error) {
 // open returns the bins that have to be followed, as they are now: those that were not followed to
 // their end, and those whose chunks came from another bin meanwhile.
 func (l *binReader) open(addresses []uint64) (open []*bin, err error) {
+	if l.left -= len(addresses); l.left < 0 {
+		return nil, ErrLargeHeap
+	}
 	contents, err := l.memory.Peek(addresses, binSize*nBins)
 	if err != nil {
 		return nil, err
@@ -187,7 +192,7 @@ func (l *binReader) follow(bins []*bin) error {
 		for i, content := range contents {
 			l.step(of[i], ways[i], content)
 		}
-		if l.reads += len(chunks); l.reads > maxFreeReads {
+		if l.left -= len(chunks); l.left < 0 {
 			return ErrLargeHeap
 		}
 	}

@@ -44,6 +44,22 @@ func FuzzCheck(f *testing.F) {
 		if memory.Reads > 4*bounds+1<<20 {
 			t.Fatalf("%d reads", memory.Reads)
 		}
+		for _, hasTop := range []bool{false, true} {
+			memory.Reads = 0
+			heaps := []heapSpan{{start: start, first: start, end: start + 9<<20}}
+			if hasTop {
+				heaps[0].topAt = a.mainArena + a.layout.top
+			}
+			arenas := []arena{{address: a.mainArena}, {address: start}}
+			const most = 1 << 12
+			sum, err := a.sumBins(memory, arenas, heaps, all, most)
+			if err != nil && !errors.Is(err, ErrBrokenChain) && !errors.Is(err, ErrLargeHeap) {
+				t.Fatal(err)
+			}
+			if memory.Reads > 4*most+8*nBins || sum.Free > maxGrown+9<<20 {
+				t.Fatalf("%d reads of bins, %d bytes free", memory.Reads, sum.Free)
+			}
+		}
 		for _, name := range []string{"", "[heap]"} {
 			maps[2].Path = name
 			memory.Reads = 0

@@ -70,7 +70,7 @@ func (a *Malloc) WalkHeaps(
 		all += h.end - h.start
 	}
 	if all > maxWalkedPages*mem.PeekSize {
-		if w.sum, err = a.sumBins(memory, arenas, heaps, resident); err != nil {
+		if w.sum, err = a.sumBins(memory, arenas, heaps, resident, maxFreeReads); err != nil {
 			return HeapChunks{}, err
 		}
 		heaps = nil

@@ -144,8 +144,8 @@ func (l *binReader) verify() (isSteady bool, err error) {
 	return all-free.Len() <= all/maxChanged, nil
 }
 
-// open returns the bins that have to be followed, as they are now: those that were not followed to
-// their end, and those whose chunks came from another bin meanwhile.
+// open returns the bins that have to be followed, as they are now: a bin that was not followed to its
+// end, or has got its chunks from another one meanwhile.
 func (l *binReader) open(addresses []uint64) (open []*bin, err error) {
 	if l.left -= len(addresses); l.left < 0 {
 		return nil, ErrLargeHeap
@@ -168,8 +168,8 @@ func (l *binReader) open(addresses []uint64) (open []*bin, err error) {
 	return open, nil
 }
 
-// follow follows bins in both directions at once. Those that changed meanwhile in both are still open:
-// chunks go from one end to the other all the time, so that a way that was mended would miss some.
+// follow follows bins in both directions at once. A bin that changed meanwhile in both is still open:
+// chunks go from one end to the other all the time, so that a way that goes on would miss some.
 func (l *binReader) follow(bins []*bin) error {
 	for {
 		var chunks []uint64

@@ -44,9 +44,9 @@ const (
 )
 
 // WalkHeaps reads the headers of all chunks, from the start of each heap to its end. Each size
-// leads to the next chunk, whose PREV_INUSE shows whether the one before is free. Of heaps above a GiB
-// it follows the bins instead, unless these have too many chunks. resident returns how many bytes of
-// a range are in RAM.
+// leads to the next chunk, whose PREV_INUSE shows whether the one before is free. Where the heaps are
+// above a GiB, it follows the bins instead, unless these have too many chunks. resident returns how
+// many bytes of a range are in RAM.
 //
 // The process goes on meanwhile. A chain that does not fit, because chunks were split or merged
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or

@@ -22,11 +22,17 @@ type Evidence struct {
 }
 
 // Pins is the fact that objects are kept that can pin freed memory, if it is one.
-func (e *Evidence) Pins() (f conclude.Fact, ok bool) {
+func (e *Evidence) Pins() (f conclude.Fact, ok bool) { return e.fact(conclude.FactPins) }
+
+// Gains is the fact that a container only gains entries while memory does not grow, if it is one.
+func (e *Evidence) Gains() (f conclude.Fact, ok bool) { return e.fact(conclude.FactGains) }
+
+// fact returns a fact for a leak; false: there is none of the code.
+func (e *Evidence) fact(code conclude.FactCode) (f conclude.Fact, ok bool) {
 	if e == nil {
 		return f, false
 	}
-	i := slices.IndexFunc(e.For, func(f conclude.Fact) bool { return f.Code == conclude.FactPins })
+	i := slices.IndexFunc(e.For, func(f conclude.Fact) bool { return f.Code == code })
 	if i < 0 {
 		return f, false
 	}

@@ -167,7 +167,7 @@ func (s *Summary) MainKeeper() *Keeper {
 		}
 	}
 	if pins, ok := s.Evidence.Pins(); ok {
-		return keeperThatGains(s, pins.PerMinute)
+		return KeeperThatGains(s, pins.PerMinute)
 	}
 	main := s.MainCause()
 	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
@@ -184,9 +184,9 @@ func (s *Summary) MainKeeper() *Keeper {
 	return nil
 }
 
-// keeperThatGains is who keeps objects in a container that gains so many entries a minute; nil: nobody
+// KeeperThatGains is who keeps objects in a container that gains so many entries a minute; nil: nobody
 // does.
-func keeperThatGains(s *Summary, perMinute float64) *Keeper {
+func KeeperThatGains(s *Summary, perMinute float64) *Keeper {
 	i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
 		if k.PID != s.Process.PID || !k.isAnswer() || len(k.Paths) == 0 {
 			return false

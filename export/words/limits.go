@@ -155,6 +155,9 @@ func noteLines(s *summary.Summary, place Place) []string {
 		}
 	}
 
+	if gains, ok := s.Evidence.Gains(); ok {
+		notes = append(notes, gainsNote(summary.KeeperThatGains(s, gains.PerMinute))...)
+	}
 	unknown := freeUnknownLine(s)
 	say(unknown != "" && s.MainCause() != nil, "%s", unknown) // else HOW SURE has it
 	notes = append(notes, heapNote(s, place)...)
@@ -182,6 +185,15 @@ func noteLines(s *summary.Summary, place Place) []string {
 	}
 
 	return notes
+}
+
+// gainsNote says which container only gains entries, while memory does not grow.
+func gainsNote(k *summary.Keeper) []string {
+	if k == nil {
+		return nil
+	}
+	const text = " loses none: is it meant to grow?"
+	return []string{KeeperHead(k.Paths[0], ResultWidth-labelWidth-len(text)) + text}
 }
 
 // conditionNotes say that the process did not run all the time, and that its main thread has ended.

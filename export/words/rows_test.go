@@ -172,6 +172,16 @@ func TestPinned(t *testing.T) {
 	if got := nonEmpty(whereLines(s, Place{})); strings.Contains(got, "kept") {
 		t.Errorf("%q", got)
 	}
+
+	flat := grown(verdict.ClassPlateau, verdict.ReasonNoGrowth)
+	flat.Keepers = s.Keepers
+	gains := conclude.Fact{Code: conclude.FactGains, PerMinute: 4800, Length: 200}
+	flat.Evidence = &summary.Evidence{For: []conclude.Fact{gains}}
+	const note = "train.kept (list, 6,400 entries, +4,800/min) -> Tensor " +
+		"loses none: is it meant to grow?"
+	if got := noteLines(flat, Place{}); len(got) == 0 || got[0] != note {
+		t.Errorf("%q, want %q", got, note)
+	}
 }
 
 func TestFill(t *testing.T) {

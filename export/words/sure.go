@@ -80,6 +80,9 @@ var factTexts = map[conclude.FactCode]factText{
 		}
 		return text + ": " + units.Thousands(units.Round(f.PerMinute)) + " more/min"
 	},
+	conclude.FactGains: func(f conclude.Fact, _ summary.Verdict) string {
+		return "a container gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"
+	},
 	conclude.FactSites:     sitesText(""),
 	conclude.FactNoneFreed: sitesText(", and has freed nothing"),
 	conclude.FactUnheld:    checked("a search of its memory found no reference to %d of %d samples"),

@@ -51,6 +51,7 @@ const (
 	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactPins      FactCode = "pins"          // a container gains PerMinute entries, which can pin it
+	FactGains     FactCode = "gains"         // memory does not grow, and a container gains PerMinute entries
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
 	FactUnheld    FactCode = "unheld"        // one search found no reference to Count of Needed samples
@@ -89,7 +90,7 @@ func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
-	FactWriteOnly, FactKept, FactPins, FactSites, FactNoneFreed, FactUnheld,
+	FactWriteOnly, FactKept, FactPins, FactGains, FactSites, FactNoneFreed, FactUnheld,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactGarbage, FactFewChecks,
 	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
@@ -153,6 +154,9 @@ func (t *Trace) evidence(r *Result) Evidence {
 func (k *known) evidence() Evidence {
 	e := Evidence{UntilLeak: math.NaN()}
 	if !k.grows() {
+		if f, ok := gains(k); ok {
+			e.For = []Fact{f}
+		}
 		return e
 	}
 
@@ -266,6 +270,27 @@ func keeperGrows(k *known) (Fact, bool) {
 		f.Code, f.Length = FactAppended, l.GrowthS
 	}
 	return f, true
+}
+
+// gains is a container that has only gained entries, where memory is flat or not known to grow: a leak
+// of small objects that fill memory which was free before.
+func gains(k *known) (Fact, bool) {
+	if k.result == nil || !k.Class.IsFlat() && k.Class != verdict.ClassTooShort {
+		return Fact{}, false
+	}
+	for _, s := range k.result.Keepers {
+		if len(s.Paths) == 0 || 2*s.Paths[0].Samples < s.Samples || s.IsEarlier {
+			continue
+		}
+		at := s.Paths[0].GrowingLink()
+		if at < 0 {
+			continue
+		}
+		if l := &s.Paths[0].Links[at]; isAppendOnly(l) {
+			return Fact{Code: FactGains, PerMinute: l.PerMinute, Length: l.GrowthS}, true
+		}
+	}
+	return Fact{}, false
 }
 
 // pins are objects that something keeps, more of them by the minute, where the growth is freed memory:

@@ -326,6 +326,35 @@ func TestPins(t *testing.T) {
 	}
 }
 
+// TestGains has a container that only gains entries while memory is flat.
+func TestGains(t *testing.T) {
+	for name, c := range map[string]struct {
+		class  verdict.Class
+		change func(*keeper.Search)
+		want   []FactCode
+	}{
+		"flat":           {verdict.ClassPlateau, func(*keeper.Search) {}, []FactCode{FactGains}},
+		"too noisy":      {verdict.ClassTooShort, func(*keeper.Search) {}, []FactCode{FactGains}},
+		"it grows":       {verdict.ClassSaturating, func(*keeper.Search) {}, nil},
+		"loses some":     {verdict.ClassPlateau, func(s *keeper.Search) { s.Paths[0].Links[0].AppendOnly = false }, nil},
+		"of before":      {verdict.ClassPlateau, func(s *keeper.Search) { s.IsEarlier = true }, nil},
+		"few samples":    {verdict.ClassPlateau, func(s *keeper.Search) { s.Paths[0].Samples = 3 }, nil},
+		"a short moment": {verdict.ClassPlateau, func(s *keeper.Search) { s.Paths[0].Links[0].GrowthS = 10 }, nil},
+	} {
+		s := keepsType(8, 5)
+		l := &s.Paths[0].Links[0]
+		l.AppendOnly, l.GrowthS = true, 100
+		c.change(&s)
+		k := known{result: &Result{Keepers: []keeper.Search{s}}}
+		k.Class = c.class
+		e := k.evidence()
+		gained := slices.DeleteFunc(codesOf(e.For), func(f FactCode) bool { return f != FactGains })
+		if !slices.Equal(gained, c.want) {
+			t.Errorf("%s: %v", name, e.For)
+		}
+	}
+}
+
 // TestElsewhere: where other memory grows than the memory of the process, its call sites and kinds
 // of memory are no evidence.
 func TestElsewhere(t *testing.T) {

@@ -306,16 +306,17 @@ func keptIn(s *summary.Summary, code summary.StepCode) string {
 // stepRoom is for a step with its number and a condition before it.
 const stepRoom = ResultWidth - labelWidth - len("2. If it lasts: ")
 
-// fitted is the first step that has room for a variable. Where none has, the variable is cut.
+// fitted is the first step that has room for a variable. Where none has, the variable is cut. A step
+// without %s does without it.
 func fitted(steps []string, variable string, room int) string {
+	text := func(step, variable string) string { return strings.Replace(step, "%s", variable, 1) }
 	for _, step := range steps {
-		text := fmt.Sprintf(step, variable)
-		if utf8.RuneCountInString(text) <= room {
+		if text := text(step, variable); utf8.RuneCountInString(text) <= room {
 			return text
 		}
 	}
 	last := steps[len(steps)-1]
-	return fmt.Sprintf(last, middleCut(variable, room-len(last)+len("%s")))
+	return text(last, middleCut(variable, room-len(last)+len("%s")))
 }
 
 // sudo begins a command that needs root's rights.

@@ -100,3 +100,22 @@ func TestLostSites(t *testing.T) {
 		t.Errorf("siteLines of lost stacks: %q", got)
 	}
 }
+
+// TestFitted: a variable without room is cut, or left out where a step has no place for it.
+func TestFitted(t *testing.T) {
+	for name, c := range map[string]struct {
+		steps    []string
+		variable string
+		want     string
+	}{
+		"room":     {[]string{"clear %s when done", "clear %s"}, "a.b", "clear a.b when done"},
+		"less":     {[]string{"clear %s when done", "clear %s"}, "a.bcdefgh", "clear a.bcdefgh"},
+		"cut":      {[]string{"clear %s when done", "clear %s"}, "train.a_long_variable", "clear train...riable"},
+		"no place": {[]string{"warn alike: %s", "warn alike"}, "train.__warningregistry__", "warn alike"},
+		"percent":  {[]string{"clear %s"}, "d['50%d']", "clear d['50%d']"},
+	} {
+		if got := fitted(c.steps, c.variable, 20); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -247,19 +247,24 @@ type forwardSearch struct {
 	maps  []process.Mapping // of now: the heap has grown since the index was made
 }
 
-// findHeads looks for the variables that lead to the ends of the ways from samples without a root.
+// findHeads looks for the variables that lead to the ends of the ways from samples without a root. It
+// may take seconds, and does not look for a few samples of a suspect: they may be free by now.
 func (s *search) findHeads(samples [][]*node) {
 	f := &forwardSearch{search: s, heads: make(map[*node]bool)}
 	if s.heap.types == nil {
 		return
 	}
-	for _, n := range slices.Concat(samples...) {
-		found, _, in := s.ways.rootsOf(n)
-		if len(found) > 0 {
-			continue
+	for _, some := range samples {
+		rootless, ends := 0, []*way(nil)
+		for _, n := range some {
+			if found, _, in := s.ways.rootsOf(n); len(found) == 0 {
+				rootless, ends = rootless+1, append(ends, in.ends...)
+			}
 		}
-		for _, w := range in.ends {
-			f.heads[w.node] = true
+		for _, w := range ends {
+			if minPart*rootless > len(some) {
+				f.heads[w.node] = true
+			}
 		}
 	}
 	var err error

@@ -310,7 +310,7 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 		}
 		pieces := time.Duration(len(work.pids) - i)
 		if i == 0 && work.search != nil {
-			pieces = 2
+			pieces = 3
 		}
 		began := of.Elapsed()
 		counted, err := of.Census(ctx, tracer.CensusOptions{

@@ -110,7 +110,7 @@ func TestFitted(t *testing.T) {
 	}{
 		"room":     {[]string{"clear %s when done", "clear %s"}, "a.b", "clear a.b when done"},
 		"less":     {[]string{"clear %s when done", "clear %s"}, "a.bcdefgh", "clear a.bcdefgh"},
-		"cut":      {[]string{"clear %s when done", "clear %s"}, "train.a_long_variable", "clear train...riable"},
+		"cut":      {[]string{"clear %s when done", "clear %s"}, "train.a_long_variable", "clear train....iable"},
 		"no place": {[]string{"warn alike: %s", "warn alike"}, "train.__warningregistry__", "warn alike"},
 		"percent":  {[]string{"clear %s"}, "d['50%d']", "clear d['50%d']"},
 	} {

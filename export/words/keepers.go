@@ -149,7 +149,8 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 		k.Reason == keeper.ReasonRuntime && k.Runtime != "" && k.Lost == 0 {
 		return []string{"kept by: not known, as the references of " + k.Runtime + "'s heap cannot be read"}
 	}
-	if !isOfObjects || !grows(s) {
+	isReplaced := len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil // nothing keeps it for long
+	if !isOfObjects || !grows(s) || isReplaced && s.UnansweredKeeper() == nil {
 		return nil
 	}
 

@@ -192,6 +192,7 @@ func gainsNote(k *summary.Keeper) []string {
 	if k == nil {
 		return nil
 	}
+
 	const text = " loses none: is it meant to grow?"
 	return []string{KeeperHead(k.Paths[0], ResultWidth-labelWidth-len(text)) + text}
 }

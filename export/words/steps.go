@@ -315,6 +315,7 @@ func fitted(steps []string, variable string, room int) string {
 			return text
 		}
 	}
+
 	last := steps[len(steps)-1]
 	return text(last, middleCut(variable, room-len(last)+len("%s")))
 }

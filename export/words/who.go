@@ -448,6 +448,7 @@ func accountLine(s *summary.Summary) string {
 func fragmentationLines(s *summary.Summary) []string {
 	lines := Certainty(s.Verdict)
 	_, ok := claim.May(claim.NoLeak, s.Process.PID, s.Missing())
+
 	pins, isPinned := s.Evidence.Pins()
 	switch {
 	case isPinned:

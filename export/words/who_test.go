@@ -202,6 +202,25 @@ func TestUnkept(t *testing.T) {
 	}
 }
 
+// TestUnkeptReplaced: an object that is replaced all the time has no keeper to look for.
+func TestUnkeptReplaced(t *testing.T) {
+	s := &summary.Summary{
+		Process: summary.Process{PID: 7}, Suspects: []summary.Suspect{{Function: "cat (/app/train.py:9)"}},
+		Objects: &summary.Objects{Types: []summary.TypeGrowth{{Type: "torch.Tensor"}}},
+		Diagnoses: []summary.Diagnosis{
+			{Process: 7, Cause: diagnosis.HeapLeak, Share: 1, Confidence: diagnosis.High},
+		},
+	}
+	s.Class = verdict.ClassGrowing
+	if got := unkeptLine(s, Place{}); len(got) == 0 {
+		t.Error("nothing is said of an object that stays")
+	}
+	s.Suspects[0].Replaced = &summary.Replaced{Objects: 1, Bytes: 1 << 20}
+	if got := unkeptLine(s, Place{}); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestHolderText names the user's functions and no script.
 func TestHolderText(t *testing.T) {
 	suspect := func(component, frame string) summary.Suspect {

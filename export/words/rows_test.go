@@ -137,6 +137,22 @@ func TestNoLeakOfObjects(t *testing.T) {
 	}
 }
 
+// TestKeptBesideFree: new objects take the place of older ones, so that their call site allocates more
+// than RSS grows.
+func TestKeptBesideFree(t *testing.T) {
+	s := because(grown(verdict.ClassSaturating, verdict.ReasonSlowsDown), diagnosis.Fragmentation, 78)
+	because(s, diagnosis.HeapLeak, 22)
+	share := 1.86
+	s.Suspects = []summary.Suspect{{Function: "decode (/src/buffer.py:11)", Share: &share, BytesPerMin: 1 << 20}}
+	want := " 78%  no call site: this memory is free| 22%  buffer.py:11  decode()   <- your code"
+	if got := nonEmpty(whereLines(s, Place{})); !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if share != 1.86 {
+		t.Errorf("the summary has %g", share)
+	}
+}
+
 // TestPinned has who keeps objects that can pin freed memory.
 func TestPinned(t *testing.T) {
 	s := because(grown(verdict.ClassGrowing, verdict.ReasonFragmentation), diagnosis.Fragmentation, 90)

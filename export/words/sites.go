@@ -96,7 +96,28 @@ func freeLines(
 		return lines
 	}
 	first := fmt.Sprintf("%4s  %s", sharePercent(main.Share), text)
+	suspects = withinKept(s, suspects)
 	return append([]string{first}, sharedLines(s, suspects, place, maxBlockLines[LabelWhere]-1)...)
+}
+
+// withinKept returns suspects with no larger shares than the memory that is kept has: where new objects
+// take the place of older ones, RSS does not grow by them.
+func withinKept(s *summary.Summary, suspects []summary.Suspect) []summary.Suspect {
+	kept, sum := 0.0, siteShare(s)
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && (d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects) {
+			kept += d.Share
+		}
+	}
+
+	suspects = slices.Clone(suspects)
+	for i := range suspects {
+		if c := &suspects[i]; c.Share != nil && sum > kept {
+			share := *c.Share * kept / sum
+			c.Share = &share
+		}
+	}
+	return suspects
 }
 
 // besidePrefix begins a line about objects beside the memory that grows.

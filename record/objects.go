@@ -351,19 +351,14 @@ func (work *objectWork) setAges(last *objects.Census) {
 	}
 }
 
-// grownBy returns how many more objects of a type a census has counted than an earlier one.
-func grownBy(first, last *objects.Census, name string) (count float64) {
-	for _, t := range last.Types {
+// grownBy returns how many more objects of a type a census has at least than an earlier one.
+func grownBy(first, last *objects.Census, name string) float64 {
+	for _, t := range census.Grown(&first.Result, &last.Result) {
 		if t.Type == name {
-			count += t.Count - t.Margin
+			return t.Low * (last.Elapsed - first.Elapsed).Minutes()
 		}
 	}
-	for _, t := range first.Types {
-		if t.Type == name {
-			count -= t.Count + t.Margin
-		}
-	}
-	return max(0, count)
+	return 0
 }
 
 // grownTypes are types that grow between two censuses, with objects that the first did not have:

@@ -192,7 +192,7 @@ func KeeperThatGains(s *Summary, perMinute float64) *Keeper {
 			return false
 		}
 		at := k.Paths[0].GrowingLink()
-		return at >= 0 && k.Paths[0].Links[at].PerMinute == perMinute
+		return at >= 0 && thousandth(k.Paths[0].Links[at].PerMinute) == perMinute // as facts have it
 	})
 	if i < 0 {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -158,4 +159,26 @@ func TestKeepersOf(t *testing.T) {
 			t.Errorf("%d paths, a variable %q, a key %q", len(got.Paths), name, key)
 		}
 	})
+}
+
+// TestKeeperThatGains: a fact is rounded, and the growth of a container is not.
+func TestKeeperThatGains(t *testing.T) {
+	const perMinute = 14959.10512
+	path := keeper.Path{
+		Samples: 16, Links: []keeper.Link{{Type: "list", Entries: 900, PerMinute: perMinute, GrowthS: 60}},
+	}
+	s := &Summary{Process: Process{PID: 7}, Keepers: KeepersOf([]keeper.Search{
+		{PID: 8, Type: "torch.Tensor", Samples: 16, Paths: []keeper.Path{path}},
+		{PID: 7, Type: "torch.Tensor", Samples: 16, Paths: []keeper.Path{path}},
+	})}
+	s.Evidence = EvidenceOf(conclude.Evidence{
+		For: []conclude.Fact{{Code: conclude.FactPins, PerMinute: perMinute}},
+	})
+
+	if got := s.MainKeeper(); got != &s.Keepers[1] {
+		t.Errorf("%+v", got)
+	}
+	if got := KeeperThatGains(s, perMinute+1); got != nil {
+		t.Errorf("another growth: %+v", got)
+	}
 }

@@ -103,13 +103,7 @@ func freeLines(
 // withinKept returns suspects with no larger shares than the memory that is kept has: where new objects
 // take the place of older ones, RSS does not grow by them.
 func withinKept(s *summary.Summary, suspects []summary.Suspect) []summary.Suspect {
-	kept, sum := 0.0, siteShare(s)
-	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && (d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects) {
-			kept += d.Share
-		}
-	}
-
+	kept, sum := keptShare(s), siteShare(s)
 	suspects = slices.Clone(suspects)
 	for i := range suspects {
 		if c := &suspects[i]; c.Share != nil && sum > kept {
@@ -177,6 +171,17 @@ func isKeptBeside(s *summary.Summary) bool {
 		}
 	}
 	return false
+}
+
+// keptShare is the share of the growth that is objects that are kept.
+func keptShare(s *summary.Summary) (share float64) {
+	for _, d := range s.Diagnoses {
+		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
+		if d.Process == s.Process.PID && isKept {
+			share += d.Share
+		}
+	}
+	return share
 }
 
 // minKeptShare is the share of the growth from which on objects that are kept beside a larger cause

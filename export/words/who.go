@@ -462,20 +462,10 @@ func fragmentationLines(s *summary.Summary) []string {
 // isAllFreed reports whether hardly any growth is objects that are kept, and little of it has another
 // cause than freed memory, or none.
 func isAllFreed(s *summary.Summary) bool {
-	kept := 0.0
-	for _, d := range s.Diagnoses {
-		if d.Process != s.Process.PID || d.Cause == diagnosis.Fragmentation {
-			continue
-		}
-		if d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects {
-			kept += d.Share
-		}
-		if d.Share >= minRestShare {
-			return false
-		}
+	isLarge := func(d summary.Diagnosis) bool {
+		return d.Process == s.Process.PID && d.Cause != diagnosis.Fragmentation && d.Share >= minRestShare
 	}
-
-	return kept <= 1-allShare
+	return !slices.ContainsFunc(s.Diagnoses, isLarge) && keptShare(s) <= 1-allShare
 }
 
 // freeKnownBy is how it is known what malloc keeps of the memory that the program has freed.

@@ -68,16 +68,7 @@ func TestBuffers(t *testing.T) {
 		suspects = append(suspects, Suspect{Stack: uint64(len(names)), Objects: objects})
 	}
 
-	p, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	h, err := Open(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := openHeap(t, target.PID())
 
 	found, err := h.Search(t.Context(), suspects, time.Minute)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -46,16 +45,7 @@ func TestMallocs(t *testing.T) {
 			}
 			target := tracertest.StartCommand(t, command)
 			target.Await("ready")
-			p, err := process.Open(target.PID())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			h, err := Open(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer h.Close()
+			h := openHeap(t, target.PID())
 			mustCountSizes(t, h)
 		})
 	}

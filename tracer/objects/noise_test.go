@@ -71,16 +71,7 @@ input()
 `
 	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", script))
 	target.Await("ready")
-	p, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	h, err := Open(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := openHeap(t, target.PID())
 
 	ctx := context.Background()
 	whole, err := h.Census(ctx, CensusOptions{Samples: 8})

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/census"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -47,16 +46,7 @@ func TestPairedGrowth(t *testing.T) {
 		}
 		return records, steady
 	}
-	p, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	h, err := Open(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := openHeap(t, target.PID())
 	count := func(share float64, first *Census) *Census {
 		counted, err := h.Census(context.Background(), CensusOptions{Share: share, Before: first})
 		if err != nil {

@@ -88,10 +88,7 @@ func (a *Malloc) readTops(memory mem.Reader, arenas []arena) (mem.Spans, error) 
 // binnedChunks returns the chunks in the arenas' bins, sorted. A dead object may have become part
 // of one. The lists change during the read, so that each chunk is only a candidate.
 func (a *Malloc) binnedChunks(memory mem.Reader, arenas []arena) ([]mem.Span, error) {
-	addresses := make([]uint64, len(arenas))
-	for i, r := range arenas {
-		addresses[i] = r.address + a.layout.bins
-	}
+	addresses := a.binsOf(arenas)
 	contents, err := memory.Peek(addresses, binSize*nBins)
 	if err != nil {
 		return nil, err

@@ -155,7 +155,10 @@ func (l *binReader) open(addresses []uint64) (open []*bin, err error) {
 		return nil, err
 	}
 	for i, content := range contents {
-		for b := 0; b < nBins && content != nil; b++ {
+		if content == nil {
+			return nil, ErrBrokenChain
+		}
+		for b := range nBins {
 			head := binAt(addresses[i], b)
 			fd, bk := mem.Word(content, binSize*b), mem.Word(content, binSize*b+wordSize)
 			isKnown := l.found[fd] || l.found[bk]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +125,7 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	}
 
 	target.Do("1 execute")
+	eventually(t, "it has touched its last page", func() bool { return waitsForInput(t, child) })
 	for range 2 { // known already at the first, without the tree having been scanned
 		got := balanced(t, s)
 		r, rows := residentOf(t, got, child), rowsOf(got, child)
@@ -133,6 +135,14 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 
 		s.Follow()
 	}
+}
+
+// waitsForInput: the process sleeps in a read of its standard input.
+func waitsForInput(t testing.TB, pid int) bool {
+	t.Helper()
+	call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
+	must(t, err)
+	return strings.HasPrefix(string(call), fmt.Sprintf("%d 0x0 ", unix.SYS_READ))
 }
 
 func testBreakdownTreeReusedPIDStarts(t *testing.T) {

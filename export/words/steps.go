@@ -71,6 +71,9 @@ var keeperSteps = map[summary.StepCode][]string{
 		"%s keeps what it has read until it ends: clear each item when done",
 		"clear each item of %s when done",
 	},
+	summary.StepKeeperChain: {
+		"cut the chain that %s begins: each object there keeps the next", "cut the chain of %s",
+	},
 	summary.StepKeeperDebug: {
 		"call gc.set_debug(0), and clear %s: gc.DEBUG_SAVEALL keeps garbage there",
 	},

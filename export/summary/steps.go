@@ -206,7 +206,7 @@ func (s *Step) isLook() bool {
 	switch s.Code {
 	case StepCause:
 		switch s.Cause {
-		case diagnosis.HeapLeak, diagnosis.PythonObjects, diagnosis.MmapGrowth:
+		case diagnosis.HeapLeak, diagnosis.PythonObjects, diagnosis.Tensors, diagnosis.MmapGrowth:
 			return true
 		}
 		return false
@@ -341,8 +341,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	}
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
-	isOfObjects := main != nil &&
-		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
+	isOfObjects := main != nil && main.Cause.IsOfObjects()
 	if main == nil || isOfObjects {
 		if k := s.MainKeeper(); k != nil && !isRecompiled && !k.isUnnamed() {
 			return Step{Code: s.keeperStep(k)}, true
@@ -359,7 +358,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		return freeStep(s), true
 	case isOfObjects && isRecompiled:
 		return Step{Code: StepRecompile}, true
-	case len(s.Suspects) == 0:
+	case len(s.Suspects) == 0 || main.Cause == diagnosis.Tensors:
 		return Step{Code: StepCause, Cause: main.Cause}, true
 	}
 

@@ -188,8 +188,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 // causeStep is the remedy of a cause.
 func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
-	isOfObjects := cause == diagnosis.HeapLeak || cause == diagnosis.PythonObjects
-	if k := s.UnansweredKeeper(); isOfObjects && k != nil && k.Lost > 0 {
+	if k := s.UnansweredKeeper(); cause.IsOfObjects() && k != nil && k.Lost > 0 {
 		missing := "free"
 		if s.Objects != nil {
 			missing = "Py_DECREF or free in C code"

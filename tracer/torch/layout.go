@@ -58,6 +58,27 @@ func newLayout(refcounts, slotWords, cdata uint64, engagedFirst bool) layout {
 	return l
 }
 
+// FirstField is the offset of the first field of THPVariable.
+const FirstField = 16
+
+// HooksAt names the dict of hooks to which a THPVariable refers at an offset, as Python does; empty:
+// there is none. The word at FirstField shows which layout it is: before 2.10 it is the flag of a
+// MaybeOwned, and the pointer to the TensorImpl is behind it.
+func HooksAt(offset, first uint64) string {
+	const owned, borrowed = 0, 1
+	cdata := uint64(FirstField)
+	if first == owned || first == borrowed {
+		cdata += 8
+	}
+	switch offset {
+	case cdata + 8:
+		return "_backward_hooks"
+	case cdata + 16:
+		return "_post_accumulate_grad_hooks"
+	}
+	return ""
+}
+
 // layouts are the layouts of PyTorch 1.13 to 2.14, by
 // https://github.com/pytorch/pytorch/blob/main/c10/core/TensorImpl.h, StorageImpl.h and
 // torch/csrc/autograd/python_variable.h.

@@ -27,6 +27,9 @@ func (e *Evidence) Pins() (f conclude.Fact, ok bool) { return e.fact(conclude.Fa
 // Gains is the fact that a container only gains entries while memory does not grow, if it is one.
 func (e *Evidence) Gains() (f conclude.Fact, ok bool) { return e.fact(conclude.FactGains) }
 
+// Threads is the fact that threads pile up, if it is one.
+func (e *Evidence) Threads() (f conclude.Fact, ok bool) { return e.fact(conclude.FactThreads) }
+
 // fact returns a fact for a leak; false: there is none of the code.
 func (e *Evidence) fact(code conclude.FactCode) (f conclude.Fact, ok bool) {
 	if e == nil {

@@ -190,11 +190,18 @@ func TestKeeperStep(t *testing.T) {
 		"nested tuples in a list that grows": {
 			state, []keeper.Link{link(keeper.HowVariable, "list", 90, 60), last}, StepKeeperLimit,
 		},
+		"local variable of threads that pile up": {
+			worker, []keeper.Link{link(keeper.HowVariable, "bytearray", keeper.NoContainer, 0)},
+			StepKeeperThreads,
+		},
 		"tuple": {
 			state, []keeper.Link{link(keeper.HowVariable, "tuple", 2, 0)}, StepKeeperLimit,
 		},
 	} {
 		var s Summary
+		if c.want == StepKeeperThreads {
+			s.Evidence = &Evidence{For: []conclude.Fact{{Code: conclude.FactThreads, PerMinute: 118}}}
+		}
 		path := keeper.Path{Root: c.root, Links: c.links, Share: 1}
 		if got := s.keeperStep(&Keeper{Paths: []keeper.Path{path}}); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

@@ -67,6 +67,7 @@ const (
 	StepKeeperBounded    StepCode = "keeper-bounded"    // lower the limit that the container has
 	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
 	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
+	StepKeeperThreads    StepCode = "keeper-threads"    // threads that do not end keep it
 	StepKeeperChain      StepCode = "keeper-chain"      // each object of a chain keeps the next one
 	StepKeeperDebug      StepCode = "keeper-debug"      // gc.garbage keeps it, by a flag for debugging
 	StepKeeperCycle      StepCode = "keeper-cycle"      // a cycle of C++ objects keeps itself
@@ -339,6 +340,10 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	case s.Lost != nil:
 		return Step{Code: StepLost}, true
 	}
+	_, pileUp := s.Evidence.Threads()
+	if pileUp && s.MainKeeper() == nil && len(s.Suspects) > 0 {
+		return Step{Code: StepKeeperThreads}, true
+	}
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
 	isOfObjects := main != nil && main.Cause.IsOfObjects()
@@ -408,7 +413,10 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 	}
 
 	path := &k.Paths[0]
+	_, pileUp := s.Evidence.Threads()
 	switch {
+	case pileUp && path.Root.Kind == keeper.RootLocal:
+		return StepKeeperThreads
 	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Limit > 0 }):
 		return StepKeeperBounded
 	case path.Root.Kind == keeper.RootCache:

@@ -71,6 +71,9 @@ var keeperSteps = map[summary.StepCode][]string{
 		"%s keeps what it has read until it ends: clear each item when done",
 		"clear each item of %s when done",
 	},
+	summary.StepKeeperThreads: {
+		"find why the threads that run %s do not end", "find why the threads of %s do not end",
+	},
 	summary.StepKeeperChain: {
 		"cut the chain that %s begins: each object there keeps the next", "cut the chain of %s",
 	},
@@ -294,11 +297,13 @@ func keptIn(s *summary.Summary, code summary.StepCode) string {
 		k = s.TensorKeeper(g)
 	}
 	switch {
+	case code == summary.StepKeeperThreads && (k == nil || len(k.Paths) == 0):
+		return byFunction(s.Suspects[0].Function)
 	case k == nil || len(k.Paths) == 0:
 		return "the variable"
 	case code == summary.StepKeeperCache:
 		return k.Paths[0].Root.Owner + "()"
-	case code == summary.StepKeeperCall: // the function that was called, not one within it
+	case code == summary.StepKeeperCall, code == summary.StepKeeperThreads: // the function that was called, not one within it
 		owner, _, _ := strings.Cut(k.Paths[0].Root.Owner, ".<locals>")
 		return owner + "()"
 	}

@@ -51,6 +51,7 @@ const (
 	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactPins      FactCode = "pins"          // a container gains PerMinute entries, which can pin it
+	FactThreads   FactCode = "threads"       // PerMinute threads more, and none has ended
 	FactGains     FactCode = "gains"         // memory does not grow, and a container gains PerMinute entries
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
@@ -90,7 +91,7 @@ func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
-	FactWriteOnly, FactKept, FactPins, FactGains, FactSites, FactNoneFreed, FactUnheld,
+	FactWriteOnly, FactKept, FactPins, FactThreads, FactGains, FactSites, FactNoneFreed, FactUnheld,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactGarbage, FactFewChecks,
 	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
@@ -106,6 +107,8 @@ const (
 	minPart = 0.1
 	// minSites is the share from which on call sites are evidence.
 	minSites = 0.5
+	// minThreads are as many more threads as are worth a fact.
+	minThreads = 8
 	// maxFreed of the memory that call sites have allocated counts as nothing.
 	maxFreed = 0.01
 )
@@ -123,7 +126,7 @@ type rule func(*known) (Fact, bool)
 // speakFor and speakAgainst are all rules, by their weight: one line a fact.
 var (
 	speakFor = []rule{
-		checks, mature, keeperGrows, pins, unheld, callSites, straight, faster, afterWarmup,
+		checks, mature, threads, keeperGrows, pins, unheld, callSites, straight, faster, afterWarmup,
 	}
 	speakAgainst = []rule{
 		fewChecks, garbage, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
@@ -270,6 +273,31 @@ func keeperGrows(k *known) (Fact, bool) {
 		f.Code, f.Length = FactAppended, l.GrowthS
 	}
 	return f, true
+}
+
+// threads are threads that wait for ever: each keeps its stack, and what its functions refer to.
+func threads(k *known) (Fact, bool) {
+	if k.result == nil || k.result.Main.History == nil {
+		return Fact{}, false
+	}
+	var first, last growth.Sample
+	for _, s := range k.result.Main.History.Timeline {
+		switch {
+		case s.Elapsed < k.result.Main.Window.From || s.Threads == growth.Unknown:
+			continue
+		case last.Threads > s.Threads:
+			return Fact{}, false
+		case first.Threads == 0:
+			first = s
+		}
+		last = s
+	}
+
+	more, minutes := last.Threads-first.Threads, (last.Elapsed - first.Elapsed).Minutes()
+	if more < minThreads {
+		return Fact{}, false
+	}
+	return Fact{Code: FactThreads, PerMinute: float64(more) / minutes}, true
 }
 
 // gains is a container that has only gained entries, where memory is flat or not known to grow: a leak

@@ -257,6 +257,25 @@ func TestFacts(t *testing.T) {
 			},
 			nil, nil,
 		},
+		"threads that never end": {
+			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 5, 5, 11) },
+			[]FactCode{FactThreads}, nil,
+		},
+		"threads of which some end": {
+			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 15, 14, 30) },
+			nil, nil,
+		},
+		"few threads": {
+			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 5, 9, 10) },
+			nil, nil,
+		},
+		"threads of the warm-up": {
+			func(_ *verdict.Verdict, r *Result) {
+				r.Main.History.Timeline = threadsAt(1, 19, 19, 19)
+				r.Main.Window.From = 10 * time.Second
+			},
+			nil, nil,
+		},
 		"fragmentation around kept objects": {
 			func(v *verdict.Verdict, r *Result) {
 				v.Reason = verdict.ReasonFragmentation
@@ -292,6 +311,16 @@ func TestFacts(t *testing.T) {
 			t.Errorf("%s: for %v, against %v", name, codesOf(e.For), codesOf(e.Against))
 		}
 	}
+}
+
+// threadsAt are samples with so many threads, 10 seconds apart, and one without a number between.
+func threadsAt(counts ...int64) (all growth.Timeline) {
+	for i, n := range counts {
+		at := time.Duration(i) * 10 * time.Second
+		all = append(all, growth.Sample{Elapsed: at, Threads: n},
+			growth.Sample{Elapsed: at + 5*time.Second, Threads: growth.Unknown})
+	}
+	return all
 }
 
 // keepsType is a search that found a list, which has gained 160 entries in 10 seconds.

@@ -84,3 +84,7 @@ func SharesObject(offset, counts uint64) bool {
 	})
 	return isSlot && counts&hasPyObject != 0 && uint32(counts) > 1
 }
+
+// IsUnshared reports whether one pointer of C++ refers to a TensorImpl, by the word behind the
+// vtable: refcount_, or in its lower half.
+func IsUnshared(counts uint64) bool { return uint32(counts) == 1 }

@@ -349,6 +349,7 @@ func (f *wayFinder) follow(
 		edges = f.owners(edges, sample.typ != nil)
 	}
 	in.add(w, edges, isComplete)
+	areKnown = areKnown && !in.isOwned // C++ may have a pointer to the tensor that was not found
 
 	isObject := sample.typ != nil || n.typ != nil
 	for _, e := range edges {
@@ -390,7 +391,7 @@ func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
 
 	var strong []edge
 	for _, e := range n.edges {
-		isStrong, known := f.isStrong(e)
+		isStrong, known := f.isStrong(n, e)
 		isKnown = isKnown && known
 		if isStrong {
 			strong = append(strong, e)
@@ -450,10 +451,12 @@ func isText(e edge) bool {
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that
 // cannot be known.
-func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
+func (f *wayFinder) isStrong(n *node, e edge) (isStrong, known bool) {
 	switch {
 	case e.root != nil:
 		return !isBorrower(*e.root), true
+	case n.typ.isTensor && e.isOfImpl():
+		return true, true
 	case e.from.typ != nil:
 		_, ok := f.objectReference(e)
 		return ok, true

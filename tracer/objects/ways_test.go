@@ -288,6 +288,34 @@ func TestOwners(t *testing.T) {
 	}
 }
 
+// TestSharedTensor counts the references to a tensor that C++ shares: the words that are left over
+// are none.
+func TestSharedTensor(t *testing.T) {
+	const slot, counts = 48, 1<<63 | 1<<32 | 2 // PyTorch 2.14
+	impl := &node{address: 0x1000, second: counts, isFollowed: true}
+	stale := edge{at: 0x3000, from: &node{address: 0x3000, isFollowed: true}}
+	shared := edge{at: impl.address + slot, from: impl}
+	variable := edge{root: &keeper.Root{Kind: keeper.RootStatic}}
+
+	for _, c := range []struct {
+		name   string
+		refcnt uint64
+		edges  []edge
+		want   int // references that count
+		isAll  bool
+	}{
+		{"C++ alone", 1, []edge{shared, stale}, 1, true},
+		{"C++ and a variable", 2, []edge{shared, stale, variable}, 2, true},
+		{"one was not found", 3, []edge{shared, stale, variable}, 3, false},
+	} {
+		held := &node{typ: &typeInfo{isTensor: true}, refcnt: c.refcnt, edges: c.edges, isFollowed: true}
+		kept, isAll := newWayFinder(&Heap{pages: &pageCache{}}, nil).references(held)
+		if len(kept) != c.want || isAll != c.isAll {
+			t.Errorf("%s: %d references, all: %t", c.name, len(kept), isAll)
+		}
+	}
+}
+
 // TestTracked closes ways. The garbage collector sees the grad_fn and the hooks of a tensor, and no
 // other memory of C++.
 func TestTracked(t *testing.T) {

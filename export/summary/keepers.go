@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
@@ -158,10 +159,13 @@ func (k *Keeper) IsCycle() bool {
 }
 
 // MainKeeper is who keeps the memory of the first suspect, or of the type that gains most where the
-// cause is small Python objects, or who keeps the objects that can pin freed memory; nil: it is not
-// known.
+// cause is small Python objects or tensors, or who keeps the objects that can pin freed memory; nil:
+// it is not known.
 func (s *Summary) MainKeeper() *Keeper {
-	if len(s.Suspects) > 0 {
+	main := s.MainCause()
+	// The suspects are little beside tensors.
+	areTensors := main != nil && main.Cause == diagnosis.Tensors
+	if len(s.Suspects) > 0 && !areTensors {
 		if k := KeeperOf(s.Keepers, &s.Suspects[0]); k != nil && k.isAnswer() {
 			return k
 		}
@@ -169,11 +173,13 @@ func (s *Summary) MainKeeper() *Keeper {
 	if pins, ok := s.Evidence.Pins(); ok {
 		return KeeperThatGains(s, pins.PerMinute)
 	}
-	main := s.MainCause()
-	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
+	if s.Objects == nil || !areTensors && (main == nil || main.Cause != diagnosis.PythonObjects) {
 		return nil
 	}
 	for _, t := range s.Objects.Types {
+		if areTensors && !census.IsTensor(t.Type) {
+			continue
+		}
 		i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
 			return k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && k.isAnswer()
 		})
@@ -203,7 +209,8 @@ func KeeperThatGains(s *Summary, perMinute float64) *Keeper {
 // UnansweredKeeper is the search for who keeps the memory of the first suspect, or else of a type that
 // grows, which has found no answer; nil: none was made.
 func (s *Summary) UnansweredKeeper() *Keeper {
-	if len(s.Suspects) > 0 {
+	main := s.MainCause()
+	if len(s.Suspects) > 0 && (main == nil || main.Cause != diagnosis.Tensors) {
 		if k := KeeperOf(s.Keepers, &s.Suspects[0]); k != nil {
 			return k
 		}

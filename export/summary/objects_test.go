@@ -161,6 +161,47 @@ func TestKeepersOf(t *testing.T) {
 	})
 }
 
+func TestKeeperStep(t *testing.T) {
+	worker := keeper.Root{
+		Kind: keeper.RootLocal, Module: "concurrent.futures.thread", Owner: "_worker",
+		File: "/usr/lib/python3.11/concurrent/futures/thread.py", Line: 83, Name: "work_queue",
+	}
+	state := keeper.Root{Kind: keeper.RootGlobal, Module: "__main__", Name: "state"}
+	link := func(how keeper.How, typ string, entries keeper.Entries, perMinute float64) keeper.Link {
+		return keeper.Link{How: how, Type: typ, Entries: entries, PerMinute: perMinute}
+	}
+	last := link(keeper.HowItem, "tuple", keeper.NoContainer, 0)
+	last.Repeated = true
+	for name, c := range map[string]struct {
+		root  keeper.Root
+		links []keeper.Link
+		want  StepCode
+	}{
+		"queue that is filled faster than it is emptied": {worker, []keeper.Link{
+			link(keeper.HowVariable, "_queue.SimpleQueue", keeper.NoContainer, 0),
+			link(keeper.HowField, "list", 980, 568),
+		}, StepKeeperLimit},
+		"what a call of a library has read": {worker, []keeper.Link{
+			link(keeper.HowVariable, "xml.etree.ElementTree.Element", keeper.NoContainer, 0),
+		}, StepKeeperCall},
+		"nested tuples": {
+			state, []keeper.Link{link(keeper.HowVariable, "tuple", 2, 0), last}, StepKeeperChain,
+		},
+		"nested tuples in a list that grows": {
+			state, []keeper.Link{link(keeper.HowVariable, "list", 90, 60), last}, StepKeeperLimit,
+		},
+		"tuple": {
+			state, []keeper.Link{link(keeper.HowVariable, "tuple", 2, 0)}, StepKeeperLimit,
+		},
+	} {
+		var s Summary
+		path := keeper.Path{Root: c.root, Links: c.links, Share: 1}
+		if got := s.keeperStep(&Keeper{Paths: []keeper.Path{path}}); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestKeeperThatGains: a fact is rounded, and the growth of a container is not.
 func TestKeeperThatGains(t *testing.T) {
 	const perMinute = 14959.10512

@@ -67,6 +67,7 @@ const (
 	StepKeeperBounded    StepCode = "keeper-bounded"    // lower the limit that the container has
 	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
 	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
+	StepKeeperChain      StepCode = "keeper-chain"      // each object of a chain keeps the next one
 	StepKeeperDebug      StepCode = "keeper-debug"      // gc.garbage keeps it, by a flag for debugging
 	StepKeeperCycle      StepCode = "keeper-cycle"      // a cycle of C++ objects keeps itself
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
@@ -205,7 +206,7 @@ func (s *Step) isLook() bool {
 	switch s.Code {
 	case StepCause:
 		switch s.Cause {
-		case diagnosis.HeapLeak, diagnosis.PythonObjects, diagnosis.MmapGrowth:
+		case diagnosis.HeapLeak, diagnosis.PythonObjects, diagnosis.Tensors, diagnosis.MmapGrowth:
 			return true
 		}
 		return false
@@ -340,8 +341,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	}
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
-	isOfObjects := main != nil &&
-		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
+	isOfObjects := main != nil && main.Cause.IsOfObjects()
 	if main == nil || isOfObjects {
 		if k := s.MainKeeper(); k != nil && !isRecompiled && !k.isUnnamed() {
 			return Step{Code: s.keeperStep(k)}, true
@@ -358,7 +358,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 		return freeStep(s), true
 	case isOfObjects && isRecompiled:
 		return Step{Code: StepRecompile}, true
-	case len(s.Suspects) == 0:
+	case len(s.Suspects) == 0 || main.Cause == diagnosis.Tensors:
 		return Step{Code: StepCause, Cause: main.Cause}, true
 	}
 
@@ -423,22 +423,25 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperWarnings
 	case path.Root.IsCall() && path.Root.File != "" &&
 		!growth.IsUserCode(path.Root.Owner, path.Root.File, path.Root.Line) &&
-		!slices.ContainsFunc(path.Links, growsAsAttribute):
+		!slices.ContainsFunc(path.Links, isGrowingContainer):
 		return StepKeeperCall
 	case hasType(path, "traceback"):
 		return StepKeeperTracebacks
 	case s.keepsGraphs(path):
 		return StepKeeperGraph
+	case slices.ContainsFunc(path.Links, isGrowingContainer):
+		return StepKeeperLimit
+	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Repeated }):
+		return StepKeeperChain
 	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Entries >= 0 }):
 		return StepKeeperLimit
 	}
 	return StepKeeperClear
 }
 
-// growsAsAttribute is true of a container that grows in an object, of which the code can limit it.
-func growsAsAttribute(l keeper.Link) bool {
-	return l.How == keeper.HowAttribute && l.IsContainer() && l.PerMinute > 0
-}
+// isGrowingContainer is true of a container that grows, as a queue that is filled faster than the
+// call empties it: the code can limit it.
+func isGrowingContainer(l keeper.Link) bool { return l.IsContainer() && l.PerMinute > 0 }
 
 // keepsGraphs reports whether a path leads to tensors that keep the graph that computed them.
 func (s *Summary) keepsGraphs(p *keeper.Path) bool {

@@ -33,6 +33,11 @@ var causes = [diagnosis.NumCauses]causeText{
 		long: "small Python objects, in pymalloc's arenas",
 		step: "find the list, dict or cache that keeps these objects",
 	},
+	diagnosis.Tensors: {
+		what: "CPU tensors that are kept",
+		long: "the storages of CPU tensors, as censuses of Python's objects count them",
+		step: "find the list, dict or hook that keeps these tensors",
+	},
 	diagnosis.Fragmentation: {
 		what: "malloc keeps memory that the program has freed",
 		long: "freed memory that malloc keeps",

@@ -113,6 +113,18 @@ func objectsText(s *summary.Summary, room int) string {
 	return causes[diagnosis.PythonObjects].what
 }
 
+// tensorsText names the tensors whose storages grow most: "CPU tensors that are kept, float32 [128,
+// 100]".
+func tensorsText(o *summary.Objects, text string) string {
+	if o == nil || len(o.Tensors) == 0 || o.Tensors[0].Device != "cpu" {
+		return text
+	}
+
+	first := o.Tensors[0]
+	first.WithGradFn = 0
+	return text + ", " + strings.TrimSuffix(Tensor(first), " cpu")
+}
+
 // keeperReasons are why no keeper is known.
 var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonFreed:        "they were freed meanwhile",
@@ -143,8 +155,7 @@ var shortReasons = map[keeper.Reason]string{
 // for it; nil: it makes no sense to look for one.
 func unkeptLine(s *summary.Summary, place Place) []string {
 	main := s.MainCause()
-	isOfObjects := main != nil &&
-		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
+	isOfObjects := main != nil && main.Cause.IsOfObjects()
 	if k := s.UnansweredKeeper(); isOfObjects && grows(s) && k != nil &&
 		k.Reason == keeper.ReasonRuntime && k.Runtime != "" && k.Lost == 0 {
 		return []string{"kept by: not known, as the references of " + k.Runtime + "'s heap cannot be read"}
@@ -181,7 +192,8 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 // Objects of a package are, where the package allocates it, or where they are a part of it.
 func isOfGrowth(s *summary.Summary, main *summary.Diagnosis, typeName string) bool {
 	module, _, isQualified := strings.Cut(typeName, ".")
-	if !isQualified || module == "__main__" || main.Cause == diagnosis.PythonObjects {
+	if !isQualified || module == "__main__" || main.Cause == diagnosis.PythonObjects ||
+		main.Cause == diagnosis.Tensors && census.IsTensor(typeName) {
 		return true
 	}
 	for _, t := range s.Objects.Types {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -306,6 +307,46 @@ func TestGrownTypes(t *testing.T) {
 	next := result.Block(LabelDoNext)
 	const look = "does len(leaky_trainer.history) have to grow? If not, give it a limit"
 	if !strings.HasPrefix(next[0], look) {
+		t.Errorf("DO NEXT is %q", next)
+	}
+}
+
+// Tensors that censuses count have their keeper, also where a call site explains a little.
+func TestTensorsText(t *testing.T) {
+	s := readSummary(t, "testdata/results/objects.json")
+	const share = 0.88
+	s.Diagnoses = []summary.Diagnosis{{
+		Process: s.Process.PID, Cause: diagnosis.Tensors, Share: share, Confidence: diagnosis.Medium,
+	}}
+	little, gained := 0.02, int64(15_000_000)
+	s.Suspects = s.Suspects[:1]
+	s.Suspects[0].Share, s.Suspects[0].Explains = &little, little
+	s.Objects = &summary.Objects{
+		Share: 1, Types: []summary.TypeGrowth{
+			{Type: "function", PerMin: 141, Bytes: 47_840}, {Type: "torch.Tensor", PerMin: 141, Bytes: 23_920},
+		},
+		Tensors: []summary.TensorGroup{{
+			DType: "float32", Shape: []int64{128, 100}, Device: "cpu", Storages: 670, Tensors: 670,
+			Bytes: 34_000_000, GrowthBytes: &gained,
+		}},
+	}
+	other, kept := pathTo("other", 8), pathTo("hooks", 8)
+	s.Keepers = summary.KeepersOf([]keeper.Search{
+		{PID: s.Process.PID, Type: "function", Samples: 8, Paths: []keeper.Path{other}},
+		{PID: s.Process.PID, Type: "torch.Tensor", Samples: 8, Paths: []keeper.Path{kept}},
+	})
+	result := ResultOf(s, Place{Dir: "dir"})
+	mustFit(t, result)
+	const who = "CPU tensors that are kept, float32 [128, 100], 88% of the growth"
+	if got := result.Block(LabelWho)[0]; got != who {
+		t.Errorf("WHO is %q", got)
+	}
+	where := result.Block(LabelWhere)
+	if last := where[len(where)-1]; !strings.HasPrefix(last, "kept by leaky_trainer.hooks (dict, ") {
+		t.Errorf("WHERE is %q", where)
+	}
+	const look = "does len(leaky_trainer.hooks) have to grow? If not, give it a limit"
+	if next := result.Block(LabelDoNext); !strings.HasPrefix(next[0], look) {
 		t.Errorf("DO NEXT is %q", next)
 	}
 }

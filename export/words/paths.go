@@ -194,8 +194,8 @@ func variableText(r keeper.Root, access string) string {
 		return moduleText(r) + "." + r.Owner + "." + r.Name + access
 	case keeper.RootLocal:
 		return "local " + r.Name + access + " of " + ownerText(r) + sourceText(r)
-	case keeper.RootGenerator:
-		return "local " + r.Name + access + " of generator " + ownerText(r) + sourceText(r)
+	case keeper.RootGenerator, keeper.RootCoroutine:
+		return "local " + r.Name + access + " of " + string(r.Kind) + " " + ownerText(r) + sourceText(r)
 	case keeper.RootClosure:
 		return "closure variable " + r.Name + access + " of " + ownerText(r)
 	case keeper.RootDefault:

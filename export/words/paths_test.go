@@ -122,6 +122,7 @@ func TestKeeperPath(t *testing.T) {
 			"local self.seen of Run.train() (train.py:40) (list, 300 entries, +60/min)",
 		},
 		{in(keeper.RootGenerator, "x", "gen"), nil, "local x of generator gen() (train.py:40)"},
+		{in(keeper.RootCoroutine, "x", "serve"), nil, "local x of coroutine serve() (train.py:40)"},
 		{
 			in(keeper.RootClosure, "seen", "make.<locals>.accept"), nil,
 			"closure variable seen of make.<locals>.accept()",

@@ -42,6 +42,9 @@ func whereLines(s *summary.Summary, place Place) []string {
 	case main == nil:
 	case main.Cause == diagnosis.Fragmentation:
 		return freeLines(s, main, suspects, place)
+	case main.Cause == diagnosis.Tensors: // call sites explain little beside them
+		touched := rowLines(rowsOfKinds(s, growth.KindHeap), "allocated or first touched here")
+		return withKeeper(touched, keptLines(s, place, ResultWidth-labelWidth))
 	case siteShare(s) < main.Share/2:
 		if lines := touchLines(s, main.Cause); len(lines) > 0 {
 			return lines
@@ -165,8 +168,7 @@ func keptLines(s *summary.Summary, place Place, width int) []string {
 // are of interest.
 func isKeptBeside(s *summary.Summary) bool {
 	for _, d := range s.Diagnoses {
-		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
-		if d.Process == s.Process.PID && isKept && d.Share >= minKeptShare {
+		if d.Process == s.Process.PID && d.Cause.IsOfObjects() && d.Share >= minKeptShare {
 			return true
 		}
 	}
@@ -176,8 +178,7 @@ func isKeptBeside(s *summary.Summary) bool {
 // keptShare is the share of the growth that is objects that are kept.
 func keptShare(s *summary.Summary) (share float64) {
 	for _, d := range s.Diagnoses {
-		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
-		if d.Process == s.Process.PID && isKept {
+		if d.Process == s.Process.PID && d.Cause.IsOfObjects() {
 			share += d.Share
 		}
 	}

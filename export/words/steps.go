@@ -71,6 +71,9 @@ var keeperSteps = map[summary.StepCode][]string{
 		"%s keeps what it has read until it ends: clear each item when done",
 		"clear each item of %s when done",
 	},
+	summary.StepKeeperChain: {
+		"cut the chain that %s begins: each object there keeps the next", "cut the chain of %s",
+	},
 	summary.StepKeeperDebug: {
 		"call gc.set_debug(0), and clear %s: gc.DEBUG_SAVEALL keeps garbage there",
 	},
@@ -185,8 +188,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 // causeStep is the remedy of a cause.
 func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
-	isOfObjects := cause == diagnosis.HeapLeak || cause == diagnosis.PythonObjects
-	if k := s.UnansweredKeeper(); isOfObjects && k != nil && k.Lost > 0 {
+	if k := s.UnansweredKeeper(); cause.IsOfObjects() && k != nil && k.Lost > 0 {
 		missing := "free"
 		if s.Objects != nil {
 			missing = "Py_DECREF or free in C code"

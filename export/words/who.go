@@ -103,9 +103,13 @@ func whoText(s *summary.Summary) string {
 	if len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0 {
 		share += fmt.Sprintf("; recompiles %.1f kernels/min", s.Suspects[0].NewCodePerMin)
 	}
+
 	text := causes[main.Cause].what
-	if main.Cause == diagnosis.PythonObjects {
+	switch main.Cause {
+	case diagnosis.PythonObjects:
 		text = objectsText(s, ResultWidth-labelWidth-len(share))
+	case diagnosis.Tensors:
+		text = tensorsText(s.Objects, text)
 	}
 	if files := filesText(rowsOf(s, main.Cause)); files != "" && main.Cause != diagnosis.CopyOnWrite {
 		kind, _, _ := strings.Cut(text, ",")

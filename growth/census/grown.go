@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A TypeGrowth is how the objects of one type changed between two censuses.
@@ -85,6 +86,46 @@ func Grown(before, after *Result) []TypeGrowth {
 	}
 	least := minGrowthPart * grown[0].Bytes
 	return slices.DeleteFunc(grown, func(t TypeGrowth) bool { return t.Bytes < least })
+}
+
+// Around returns the census that is nearest to a moment, of all but the last, and the last one; nil:
+// there is none.
+func Around(all []*Result, moment time.Duration) (before, after *Result) {
+	for i, c := range all {
+		if i == len(all)-1 {
+			after = c
+		} else if before == nil || (c.Elapsed-moment).Abs() < (before.Elapsed-moment).Abs() {
+			before = c
+		}
+	}
+	return before, after
+}
+
+// IsTensor reports whether a type is one of PyTorch's own types of tensors.
+func IsTensor(name string) bool {
+	return name == "torch.Tensor" || name == "torch.nn.parameter.Parameter"
+}
+
+// GrownStorages is by how many bytes the CPU storages of tensors grew between two censuses. margin are
+// the bytes of the storages that one of the two may have found by chance: the step that was under way
+// had one more of each kind. It returns false where one census does not know the storages.
+func GrownStorages(before, after *Result) (bytes, margin float64, ok bool) {
+	if before == nil || after == nil || before.Elapsed >= after.Elapsed ||
+		before.Tensors.Unknown != "" || after.Tensors.Unknown != "" {
+		return 0, 0, false
+	}
+
+	add := func(r *Result, sign float64) {
+		for _, g := range r.Tensors.Groups {
+			if g.Device == "cpu" && g.Storages > 0 {
+				bytes += sign * float64(g.Bytes)
+				margin += float64(g.Bytes) / float64(g.Storages)
+			}
+		}
+	}
+	add(before, -1)
+	add(after, 1)
+	return bytes, margin, true
 }
 
 // Nearest sorts types that grow by how near they are to a user: first the classes of the program

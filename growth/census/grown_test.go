@@ -118,3 +118,34 @@ func TestGrownSampled(t *testing.T) {
 		}
 	}
 }
+
+func TestGrownStorages(t *testing.T) {
+	at := func(minutes time.Duration, groups ...TensorGroup) *Result {
+		return &Result{Elapsed: minutes * time.Minute, Tensors: Tensors{Groups: groups}}
+	}
+	group := func(shape int64, device string, storages int, bytes int64) TensorGroup {
+		return TensorGroup{
+			DType: "float32", Shape: []int64{shape}, Device: device, Storages: storages, Bytes: bytes,
+		}
+	}
+	unknown := at(3)
+	unknown.Tensors.Unknown = TooMany
+	first := at(1, group(8, "cpu", 10, 1000), group(4, "cpu", 2, 600), group(8, "cuda:0", 1, 9000))
+	last := at(3, group(8, "cpu", 30, 3000), group(4, "cpu", 1, 300), group(8, "cuda:0", 5, 45000))
+	for name, c := range map[string]struct {
+		before, after *Result
+		bytes, margin float64
+		ok            bool
+	}{
+		"grown":           {first, last, 1700, 800, true},
+		"one census":      {nil, last, 0, 0, false},
+		"in wrong order":  {last, first, 0, 0, false},
+		"not known":       {first, unknown, 0, 0, false},
+		"without tensors": {at(1), at(2), 0, 0, true},
+	} {
+		bytes, margin, ok := GrownStorages(c.before, c.after)
+		if bytes != c.bytes || margin != c.margin || ok != c.ok {
+			t.Errorf("%s: %g, %g, %t", name, bytes, margin, ok)
+		}
+	}
+}

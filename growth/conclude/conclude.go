@@ -100,7 +100,7 @@ func (t *Trace) Conclude(judged []Process) Result {
 
 	r.Rows = breakdown.RSS(r.Scanned.Start, r.Scanned.End)
 	t.addCauses(&r)
-	r.Before, r.After = t.CensusesOf(r.Main.History, r.Pair.Start.Elapsed)
+	r.Before, r.After = census.Around(t.CensusesOf(r.Main.History), r.Pair.Start.Elapsed)
 	r.Keepers = t.KeepersOf(r.Main.History)
 	r.Evidence = t.evidence(&r)
 

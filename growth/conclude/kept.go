@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -92,8 +93,8 @@ func garbageSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 }
 
 // searchThat is the search for the largest part of the growth of a process: for the first suspect, or
-// for a type where most growth is small Python objects, with an answer that explains it. nil: there is
-// none, or neither is most of the growth.
+// for a type where most growth is small Python objects or tensors, with an answer that explains it.
+// nil: there is none, or none of these is most of the growth.
 func searchThat(
 	p *Process, keepers []keeper.Search, explains func(*keeper.Search) bool,
 ) *keeper.Search {
@@ -101,16 +102,17 @@ func searchThat(
 	if len(p.Suspects) > 0 && p.Suspects[0].Share >= minKeptShare {
 		stacks = slices.Clone(p.Suspects[0].StackIDs)
 	}
-	isOfObjects := func(d diagnosis.Diagnosis) bool {
-		return d.Cause == diagnosis.PythonObjects && d.Share >= minKeptShare
+	isMost := func(cause diagnosis.Cause) bool {
+		return slices.ContainsFunc(p.Diagnoses, func(d diagnosis.Diagnosis) bool {
+			return d.Cause == cause && d.Share >= minKeptShare
+		})
 	}
-	if slices.ContainsFunc(p.Diagnoses, isOfObjects) {
-		stacks = append(stacks, 0) // of the types that grow most
-	}
+	areObjects, areTensors := isMost(diagnosis.PythonObjects), isMost(diagnosis.Tensors)
 
 	for i := range keepers {
 		s := &keepers[i]
-		if explains(s) && slices.Contains(stacks, s.Stack) {
+		isOfType := s.Stack == 0 && (areObjects || areTensors && census.IsTensor(s.Type))
+		if explains(s) && (isOfType || slices.Contains(stacks, s.Stack)) {
 			return s
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
@@ -17,10 +18,16 @@ func TestAppendOnly(t *testing.T) {
 		link    keeper.Link
 		samples int // of 16, on the path
 		stack   uint64
-		share   float64
+		share   float64 // of the call site
+		tensors float64 // share of tensors
+		typ     string  // of the samples; empty: they are of the stack
 	}
 	holds := premises{
-		keeper.Link{Type: "list", PerMinute: 600, GrowthS: 30, AppendOnly: true}, 12, 7, 0.8,
+		link:    keeper.Link{Type: "list", PerMinute: 600, GrowthS: 30, AppendOnly: true},
+		samples: 12, stack: 7, share: 0.8,
+	}
+	ofTensors := func(p *premises, typ string, share float64) {
+		p.stack, p.share, p.tensors, p.typ = 0, 0.1, share, typ
 	}
 
 	for name, c := range map[string]struct {
@@ -36,6 +43,19 @@ func TestAppendOnly(t *testing.T) {
 		"little of it":   {func(p *premises) { p.share = 0.3 }, verdict.ClassGrowing},
 		"nothing grows":  {func(p *premises) { p.link.PerMinute = 0 }, verdict.ClassGrowing},
 		"another object": {func(p *premises) { p.link.GrowthS = 0 }, verdict.ClassGrowing},
+		"tensors": {
+			func(p *premises) { ofTensors(p, "torch.Tensor", 0.8) }, verdict.ClassSuspected,
+		},
+		"parameters": {
+			func(p *premises) { ofTensors(p, "torch.nn.parameter.Parameter", 0.8) },
+			verdict.ClassSuspected,
+		},
+		"few tensors": {
+			func(p *premises) { ofTensors(p, "torch.Tensor", 0.3) }, verdict.ClassGrowing,
+		},
+		"functions beside tensors": {
+			func(p *premises) { ofTensors(p, "function", 0.8) }, verdict.ClassGrowing,
+		},
 	} {
 		p := holds
 		c.change(&p)
@@ -43,14 +63,15 @@ func TestAppendOnly(t *testing.T) {
 		trace := &Trace{
 			History: &growth.History{},
 			Keepers: []keeper.Search{{
-				PID: 1, Stack: p.stack, Samples: 16, Elapsed: time.Minute,
+				PID: 1, Stack: p.stack, Type: p.typ, Samples: 16, Elapsed: time.Minute,
 				Paths: []keeper.Path{{Samples: p.samples, Links: []keeper.Link{p.link}}},
 			}},
 		}
 		judged := verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
 		process := Process{History: history, Judgement: judge.Judgement{
-			Judged:   judged,
-			Suspects: []trend.Suspect{{Share: p.share, StackIDs: []uint64{6, 7}}},
+			Judged:    judged,
+			Suspects:  []trend.Suspect{{Share: p.share, StackIDs: []uint64{6, 7}}},
+			Diagnoses: []diagnosis.Diagnosis{{Cause: diagnosis.Tensors, Share: p.tensors}},
 		}}
 		trace.AddChecks(&process)
 		if process.Class != c.want {

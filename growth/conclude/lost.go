@@ -70,7 +70,7 @@ func (t *Trace) shareOf(p *Process, s *keeper.Search) (share float64, suspect *t
 		return min(1, p.Suspects[i].Share), &p.Suspects[i]
 	}
 
-	before, after := t.CensusesOf(p.History, p.Window.From)
+	before, after := census.Around(t.CensusesOf(p.History), p.Window.From)
 	if before == nil || after == nil || !(p.Judged.Rate > 0) {
 		return 0, nil
 	}

@@ -56,7 +56,7 @@ func (t *Trace) caseOf(process *growth.ProcessHistory) judge.Case {
 		Process: process, Headroom: growth.Unknown,
 		GPUHeadroom: growth.GPUHeadroom(t.History.GPUs, process.PID), Marks: t.History.Marks,
 		Snapshots: t.Snapshots, Warmup: t.Warmup, Tolerable: t.Tolerable,
-		Criteria: t.Criteria, Components: t.Components,
+		Criteria: t.Criteria, Components: t.Components, Censuses: t.CensusesOf(process),
 	}
 
 	if first := t.Headroom(process); first.Of != "" {
@@ -119,24 +119,12 @@ func (t *Trace) KeepersOf(p *growth.ProcessHistory) (own []keeper.Search) {
 	return own
 }
 
-// CensusesOf returns the census of a process nearest to a baseline, and the last one; nil: there is
-// none.
-func (t *Trace) CensusesOf(
-	p *growth.ProcessHistory, baseline time.Duration,
-) (before, after *census.Result) {
-	var own []*census.Result
+// CensusesOf returns the censuses of a process, in order; nil has none.
+func (t *Trace) CensusesOf(p *growth.ProcessHistory) (own []*census.Result) {
 	for _, c := range t.Censuses {
 		if p != nil && p.Had(c.PID, c.Elapsed) {
 			own = append(own, c)
 		}
 	}
-
-	for i, c := range own {
-		if i == len(own)-1 {
-			after = c
-		} else if before == nil || (c.Elapsed-baseline).Abs() < (before.Elapsed-baseline).Abs() {
-			before = c
-		}
-	}
-	return before, after
+	return own
 }

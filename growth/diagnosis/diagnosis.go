@@ -23,6 +23,7 @@ const (
 	Undecided     Cause = iota // the rest of the growth
 	HeapLeak                   // objects of stacks that accumulate
 	PythonObjects              // arenas of pymalloc
+	Tensors                    // storages of tensors, as censuses count them
 	Fragmentation              // freed memory that malloc keeps
 	MmapGrowth                 // private memory that was mapped besides malloc
 	SharedMemory               // /dev/shm, memfd, System V
@@ -36,12 +37,15 @@ const (
 // causeNames are the causes in files.
 var causeNames = [NumCauses]string{
 	Undecided: "undecided", HeapLeak: "heap-leak", PythonObjects: "python-objects",
-	Fragmentation: "fragmentation", MmapGrowth: "mmap-growth", SharedMemory: "shared-memory",
+	Tensors: "tensors", Fragmentation: "fragmentation", MmapGrowth: "mmap-growth", SharedMemory: "shared-memory",
 	CopyOnWrite: "copy-on-write", PageCache: "page-cache", Pinned: "pinned",
 	OlderMemory: "older-memory",
 }
 
 func (c Cause) String() string { return causeNames[c] }
+
+// IsOfObjects reports whether a cause is objects that are kept.
+func (c Cause) IsOfObjects() bool { return c == HeapLeak || c == PythonObjects || c == Tensors }
 
 // MarshalText returns the name of the cause.
 func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
@@ -96,8 +100,17 @@ type Evidence struct {
 	// not known.
 	Freed *float64
 	// Walks of malloc's heaps up to the end of the window, in order.
-	Walks      []growth.HeapWalk
+	Walks []growth.HeapWalk
+	// Storages of tensors on the CPU, as they grew between two censuses; the zero value: not known.
+	Storages   Storages
 	Components *component.Rules
+}
+
+// Storages of tensors have grown by Bytes between two moments since the start of the trace. Margin are
+// the bytes that come and go with each step.
+type Storages struct {
+	Bytes, Margin float64
+	From, To      time.Duration
 }
 
 const (
@@ -163,7 +176,7 @@ func MainOf(all []Diagnosis) (Diagnosis, bool) {
 // KeptShare is the share of the growth that is objects which are kept.
 func KeptShare(all []Diagnosis) (share float64) {
 	for _, d := range all {
-		if d.Cause == HeapLeak || d.Cause == PythonObjects {
+		if d.Cause.IsOfObjects() {
 			share += d.Share
 		}
 	}

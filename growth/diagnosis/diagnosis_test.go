@@ -55,6 +55,15 @@ func (s *scene) allocated(
 	return s.row(kind, stack, grown, err)
 }
 
+// stored adds the growth of the storages of tensors in MiB, between two moments in seconds.
+func (s *scene) stored(from, to, grown, margin float64) *scene {
+	s.Storages = Storages{
+		Bytes: grown * mib, Margin: margin * mib,
+		From: time.Duration(from * float64(time.Second)), To: time.Duration(to * float64(time.Second)),
+	}
+	return s
+}
+
 func (s *scene) but(change func(s *scene)) *scene {
 	change(s)
 	return s
@@ -213,6 +222,37 @@ func TestDiagnose(t *testing.T) {
 			newScene().allocated(growth.KindPython, remember, growth.TrendAccumulating, 40, 0).
 				allocated(heap, inPython, growth.TrendAccumulating, 10, 0),
 			"python-objects 50 medium",
+		},
+		"tensors that call sites in bursts do not explain": {
+			newScene().named(unclassified, unknown, 80, 1).
+				allocated(heap, remember, growth.TrendAccumulating, 20, 5).but(inBursts).
+				stored(30, 90, 45, 2),
+			"tensors 70 medium, heap-leak 20 medium, undecided 10",
+		},
+		"tensors that call sites explain": {
+			newScene().allocated(heap, remember, growth.TrendAccumulating, 60, 5).
+				named(unclassified, unknown, 40, 1).but(inBursts).stored(0, 120, 110, 2),
+			"heap-leak 60 medium, undecided 40",
+		},
+		"tensors beyond the growth of the heap": {
+			newScene().named(unclassified, unknown, 20, 1).
+				named(growth.KindShmem, "[shared memory: /x]", 80, 0).but(inBursts).
+				stored(0, 120, 100, 2),
+			"shared-memory 80 high, tensors 20 medium",
+		},
+		"tensors of the step that is under way": {
+			newScene().named(unclassified, unknown, 100, 1).but(inBursts).stored(0, 120, 60, 70),
+			"undecided 100",
+		},
+		"tensors over a short time": {
+			newScene().named(unclassified, unknown, 100, 1).but(inBursts).stored(100, 120, 20, 1),
+			"undecided 100",
+		},
+		"tensors of the warm-up": {
+			newScene().named(unclassified, unknown, 100, 1).but(inBursts).but(
+				func(s *scene) { s.Start = 10 * time.Minute },
+			).stored(60, 720, 900, 1),
+			"undecided 100",
 		},
 		"mapped": {
 			newScene().allocated(growth.KindMmap, remember, growth.TrendAccumulating, 30, 0).

@@ -187,7 +187,31 @@ func (s *sums) heapParts(e *Evidence) []part {
 		python.bytes -= (1 - factor) * s.python.bytes
 	}
 
-	return []part{leak, python, fragmentation}
+	return []part{leak, python, s.tensors(e, &leak, room), fragmentation}
+}
+
+// minTensors is how many times the bytes that call sites explain the storages of tensors must have
+// grown before they are a part of their own. Else the call sites are the tensors', seen better.
+const minTensors = 2
+
+// tensors are storages that censuses have counted, beyond the memory that call sites explain: calls
+// of a busy trainer are sampled in bursts, and a slow leak among them is not significant for long.
+func (s *sums) tensors(e *Evidence, leak *part, room float64) part {
+	between, explained := e.Storages.To-e.Storages.From, 0.0
+	if leak.bytes > leak.err {
+		explained = leak.bytes
+	}
+	if between < time.Duration(minWalkedShare*float64(e.Elapsed)) || between <= 0 ||
+		e.Start-e.Storages.From > e.Elapsed/2 {
+		return part{}
+	}
+
+	share := between.Seconds() / e.Elapsed.Seconds()
+	bytes := min(e.Storages.Bytes/share, room-s.python.bytes)
+	if bytes < minTensors*explained {
+		return part{}
+	}
+	return part{cause: Tensors, bytes: bytes - explained, err: e.Storages.Margin / share, most: Medium}
 }
 
 // maxRounding is how much more than an object the free memory in its place may be.

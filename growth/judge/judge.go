@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/component"
 	"github.com/allocscope/allocscope/growth/diagnosis"
@@ -34,6 +35,8 @@ type Case struct {
 	// Tolerable is growth in bytes per second that the user calls harmless.
 	Tolerable float64
 	Criteria  verdict.Criteria
+	// Censuses of the objects of the process, in order.
+	Censuses []*census.Result
 	// Components maps stacks to components; nil: by the built-in rules.
 	Components *component.Rules
 }
@@ -150,6 +153,12 @@ func (j *Judgement) evidence(
 		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
 		Trends: j.Trends, Missing: claim.Missing(end), Components: c.Components,
 		Freed: freedBetween(start, end),
+	}
+	before, after := census.Around(c.Censuses, e.Start)
+	if bytes, margin, ok := census.GrownStorages(before, after); ok {
+		e.Storages = diagnosis.Storages{
+			Bytes: bytes, Margin: margin, From: before.Elapsed, To: after.Elapsed,
+		}
 	}
 	for _, s := range scanned {
 		if walk := s.Residents[0].Walk; walk != nil {

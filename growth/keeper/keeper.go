@@ -205,7 +205,8 @@ const (
 	RootGlobal    RootKind = "global"    // a module's global
 	RootClass     RootKind = "class"     // an attribute of a class
 	RootLocal     RootKind = "local"     // a local variable of a running function
-	RootGenerator RootKind = "generator" // of a generator or coroutine that is suspended
+	RootGenerator RootKind = "generator" // of a generator that is suspended
+	RootCoroutine RootKind = "coroutine" // of a coroutine that is suspended
 	RootClosure   RootKind = "closure"   // a variable of an enclosing function
 	RootDefault   RootKind = "default"   // a default argument
 	RootCache     RootKind = "lru-cache" // functools.lru_cache of a function
@@ -216,7 +217,9 @@ const (
 )
 
 // IsCall reports whether a root is a variable of a call that is under way, or is suspended.
-func (r Root) IsCall() bool { return r.Kind == RootLocal || r.Kind == RootGenerator }
+func (r Root) IsCall() bool {
+	return r.Kind == RootLocal || r.Kind == RootGenerator || r.Kind == RootCoroutine
+}
 
 // A Root is a variable with a name, where a path begins.
 type Root struct {

@@ -1,5 +1,5 @@
 """A local variable of an asyncio task that waits keeps the items."""
-# KEPT BY: local received of generator receive() (coroutine_local.py)
+# KEPT BY: local received of coroutine receive() (coroutine_local.py)
 # ALSO: local task of main() (coroutine_local.py)
 # CONTAINER: list
 import asyncio

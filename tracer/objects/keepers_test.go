@@ -241,8 +241,8 @@ func rootAsCode(r keeper.Root) string {
 		return module + "." + r.Owner + "." + r.Name
 	case keeper.RootLocal:
 		return "local " + r.Name + " of " + place
-	case keeper.RootGenerator:
-		return "local " + r.Name + " of generator " + place
+	case keeper.RootGenerator, keeper.RootCoroutine:
+		return fmt.Sprintf("local %s of %s %s", r.Name, r.Kind, place)
 	case keeper.RootClosure:
 		return fmt.Sprintf("closure variable %s of %s()", r.Name, r.Owner)
 	case keeper.RootDefault:

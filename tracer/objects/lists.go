@@ -30,7 +30,7 @@ const (
 	maxChainNodes = 1 << 20
 	maxLinks      = 64 // words that lead to one node
 	minPeriods    = 3  // of equal links in a row that show a linked list
-	maxPeriod     = 2  // objects between two nodes: a node may refer to the next one by its dict
+	maxPeriod     = 4  // objects from one node to the next: a function leads by its tuple and a cell
 	maxNewNodes   = 1 << 13
 )
 

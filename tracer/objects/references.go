@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/numpy"
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // A reference is how an object refers to another one.
@@ -302,6 +303,13 @@ func (o *objectReader) memberReference(p *node, offset uint64) (reference, bool)
 	}
 	if name := o.types.memberNames(p.typ)[offset]; name != "" {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
+	}
+
+	if p.typ.isTensor {
+		first, ok := o.pages.word(p.address + torch.FirstField)
+		if name := torch.HooksAt(offset, first); ok && name != "" {
+			return reference{how: keeper.HowAttribute, name: name, attr: name}, true
+		}
 	}
 
 	if p.typ.isInline || p.typ.isArray && offset == numpy.ArrayData ||

@@ -418,12 +418,14 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 	}
 
 	// The root that is nearest to the samples says most: a function's closure rather than the
-	// module in which the function is.
+	// module in which the function is. In a chain of functions the variable that keeps the first does.
 	from := 0
-	for i := 0; i+1 < len(steps) && shared[i]; i++ {
-		isSuspended := i > 0 && steps[i-1].node.typ != nil &&
-			steps[i-1].node.typ.kind == kindGenerator
-		if root, ok := rep.innerRoot(steps[i], steps[i+1], isSuspended); ok {
+	for i := 0; i+1 < len(steps) && shared[i] && !steps[i+1].repeated; i++ {
+		var owner *typeInfo // before 3.11 a generator has a frame object
+		if i > 0 {
+			owner = steps[i-1].node.typ
+		}
+		if root, ok := rep.innerRoot(steps[i], steps[i+1], owner); ok {
 			p.Root, from = root, i+1
 		}
 	}
@@ -483,9 +485,9 @@ func commonSteps(ways [][]step) (steps []step, shared []bool) {
 }
 
 // innerRoot returns the root that an object on the way is: a function with the objects that its
-// closure and defaults keep, a cache, or a generator. Before 3.11 a generator has a frame object,
-// which isSuspended then.
-func (rep *reporter) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
+// closure and defaults keep, a cache, or a generator, of which it may be the frame object; owner is
+// the type of the object above.
+func (rep *reporter) innerRoot(at, next step, owner *typeInfo) (keeper.Root, bool) {
 	n := at.node
 	if n.typ == nil {
 		return keeper.Root{}, false
@@ -503,18 +505,21 @@ func (rep *reporter) innerRoot(at, next step, isSuspended bool) (keeper.Root, bo
 		root, ok := rep.functionRoot(keeper.RootCache, function, "")
 		return root, ok && root.Owner != ""
 
-	case (n.typ.kind == kindGenerator || n.typ.kind == kindFrame && isSuspended) &&
-		how == keeper.HowLocal:
-		f, ok := rep.heap.python.FrameOf(n.address, n.typ.name)
-		if !ok {
-			return keeper.Root{}, false
-		}
-		return keeper.Root{
-			Kind: keeper.RootGenerator, Module: f.Module, File: f.File, Line: f.Line,
-			Owner: f.Function, Name: next.ref.attr,
-		}, true
+	case n.typ.kind == kindGenerator:
+		owner = n.typ
+	case n.typ.kind != kindFrame || owner == nil || owner.kind != kindGenerator:
+		return keeper.Root{}, false
 	}
-	return keeper.Root{}, false
+
+	f, ok := rep.heap.python.FrameOf(n.address, n.typ.name)
+	kind := keeper.RootGenerator
+	if owner.name == "coroutine" {
+		kind = keeper.RootCoroutine
+	}
+	return keeper.Root{
+		Kind: kind, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Function,
+		Name: next.ref.attr,
+	}, ok && how == keeper.HowLocal
 }
 
 // functionRoot returns a root that is a function, or one of its variables by name.

@@ -201,8 +201,9 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in isl
 		}
 
 		if head := f.lists.heads[w.node]; head != nil {
+			// The head is in the place of the node: it leads on in the same way, by other objects between.
 			last := &way{
-				node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1,
+				node: head.node, at: head.at, ref: w.ref, below: w.below, length: w.length + 1,
 				container: w.container,
 			}
 			queue.push(last)

@@ -58,9 +58,30 @@ func newLayout(refcounts, slotWords, cdata uint64, engagedFirst bool) layout {
 	return l
 }
 
+// FirstField is the offset of the first field of THPVariable.
+const FirstField = 16
+
+// HooksAt names the dict of hooks to which a THPVariable refers at an offset, as Python does; empty:
+// there is none. The word at FirstField shows which layout it is: before 2.10 it is the flag of a
+// MaybeOwned, and the pointer to the TensorImpl is behind it.
+func HooksAt(offset, first uint64) string {
+	const owned, borrowed = 0, 1
+	cdata := uint64(FirstField)
+	if first == owned || first == borrowed {
+		cdata += 8
+	}
+	switch offset {
+	case cdata + 8:
+		return "_backward_hooks"
+	case cdata + 16:
+		return "_post_accumulate_grad_hooks"
+	}
+	return ""
+}
+
 // mayBorrow reports whether cdata is a MaybeOwned, a flag before the pointer: one of the object and
 // its TensorImpl owns the other then.
-func (l *layout) mayBorrow() bool { return l.cdata > 16 }
+func (l *layout) mayBorrow() bool { return l.cdata > FirstField }
 
 // layouts are the layouts of PyTorch 1.13 to 2.14, by
 // https://github.com/pytorch/pytorch/blob/main/c10/core/TensorImpl.h, StorageImpl.h and

@@ -311,3 +311,23 @@ func TestReadWhileChanging(t *testing.T) {
 	}
 	t.Logf("%d of %d tensors are known", known, rounds*len(objects))
 }
+
+func TestHooksAt(t *testing.T) {
+	const pointer = 0x55d8c0a412c0
+	for _, c := range []struct {
+		offset, first uint64
+		want          string
+	}{
+		{24, pointer, "_backward_hooks"},
+		{32, pointer, "_post_accumulate_grad_hooks"},
+		{16, pointer, ""},
+		{40, pointer, ""},
+		{24, 0, ""}, // of the TensorImpl, which is owned
+		{32, 0, "_backward_hooks"},
+		{40, 1, "_post_accumulate_grad_hooks"},
+	} {
+		if got := HooksAt(c.offset, c.first); got != c.want {
+			t.Errorf("at %d, behind %#x: %q, want %q", c.offset, c.first, got, c.want)
+		}
+	}
+}

@@ -145,7 +145,7 @@ func (p *preview) compare() {
 // count compares the latest census with the census of the baseline, unless it has done so.
 func (p *preview) count() {
 	main := p.recorder.History().Main()
-	before, after := p.recorder.Recorded().CensusesOf(main, p.compared.since)
+	before, after := census.Around(p.recorder.Recorded().CensusesOf(main), p.compared.since)
 	if o := p.objects; before != o.before || after != o.after {
 		p.objects = countedObjects{before, after, summary.ObjectsOf(before, after)}
 	}

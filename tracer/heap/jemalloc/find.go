@@ -13,6 +13,7 @@ import (
 const (
 	maxLeaves       = 32  // pointers that are tried, each to 2 MiB
 	maxLeafElements = 256 // extents that are followed in each
+	attempts        = 3   // threads of the process may change too many extents during one
 )
 
 // A leaf has at least minExtents active extents that agree with their elements, and of all of these
@@ -33,11 +34,18 @@ func Find(
 		return nil, errors.Join(err, errNoTree)
 	}
 
-	root, variables, err := findTree(p, maps, library.File())
-	if err != nil {
-		return nil, err
+	for range attempts {
+		var root uint64
+		var variables mem.Spans
+		root, variables, err = findTree(p, maps, library.File())
+		if err == nil {
+			return &Malloc{root: root, variables: variables, largeInPages: largeInPages}, nil
+		}
+		if !errors.Is(err, errNoTree) {
+			break
+		}
 	}
-	return &Malloc{root: root, variables: variables, largeInPages: largeInPages}, nil
+	return nil, err
 }
 
 // versionOf looks for one of the versions among the constants of a file.

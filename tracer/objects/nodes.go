@@ -17,8 +17,9 @@ type node struct {
 	address uint64    // of the object, or of the block
 	refcnt  uint64
 	edges   []edge // references to it
-	// first is the first word of memory without an object: it may be a vtable.
-	first uint64
+	// first is the first word of memory without an object: it may be a vtable. second is the word
+	// behind it: it may be the counts of a TensorImpl.
+	first, second uint64
 	// more is set if there are more than maxEdges. foreign counts references from memory that
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
@@ -75,16 +76,24 @@ func (n *node) isOwned() bool {
 	return len(n.edges) > 0 && n.foreign == 0 && !n.more && !slices.ContainsFunc(n.edges, isOther)
 }
 
-// hasAllOwners reports whether as many references to a tensor were found as it counts. Its
-// TensorImpl counts where it owns the object, and most lead to it without.
+// hasAllOwners reports whether as many references to a tensor were found as it counts.
 func (n *node) hasAllOwners() bool {
 	owners := uint64(0)
 	for _, e := range n.edges {
-		if e.root != nil || e.from.typ != nil || e.value&torch.OwnsObject != 0 {
+		if e.root != nil || e.from.typ != nil || e.isOfImpl() {
 			owners++
 		}
 	}
 	return owners >= n.refcnt
+}
+
+// isOfImpl reports whether memory of C refers to a tensor as its TensorImpl, where that counts.
+func (e edge) isOfImpl() bool {
+	if e.from == nil || e.from.typ != nil {
+		return false
+	}
+	return e.value&torch.OwnsObject != 0 ||
+		torch.SharesObject(e.at-e.from.address, e.from.second)
 }
 
 // isObject reports whether a node is an object of Python.
@@ -176,6 +185,9 @@ func (nodes *nodeTable) newNode(b block, content []byte) *node {
 	n := &node{block: b, address: b.Start}
 	if len(content) >= wordSize {
 		n.first = mem.Word(content, 0)
+	}
+	if len(content) >= 2*wordSize {
+		n.second = mem.Word(content, wordSize)
 	}
 	if nodes.heap.types == nil {
 		return n

@@ -125,6 +125,9 @@ type python struct {
 	packages []string // that it has
 }
 
+// sharedTorch is a PyTorch whose TensorImpls count as a reference to their tensors: since 2.10.
+const sharedTorch = "torch 2.10"
+
 var withTorch = []string{"torch", "numpy", "PIL"}
 
 // pythons returns the interpreters, and the Debian 13 with PyTorch 2.6 of testdata/peers if it is
@@ -134,7 +137,7 @@ func pythons(t *testing.T) (all []python) {
 	if isNewest {
 		p := python{"debian-sid-" + which, []string{"/usr/bin/" + which}, newestRoot, nil}
 		if which == "python3.14" { // sid's own, for which it has packages
-			p.packages = withTorch
+			p.packages = append(slices.Clip(withTorch), sharedTorch)
 		}
 		return []python{p}
 	}

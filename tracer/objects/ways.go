@@ -229,7 +229,7 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, in isl
 		in.tracked = nil
 	}
 	if in.tracked == nil && len(found) == 0 && len(open) == 0 && len(queue.seen) < maxWays {
-		in.cycle = shore.cycle()
+		in.cycle, in.tracked = shore.cycle()
 	}
 	return found, open, in
 }
@@ -240,15 +240,64 @@ type shore struct {
 	closing rootPath  // the first way that comes back to itself
 	tensor  *typeInfo // of the tensor nearest to the sample
 	isEnd   bool      // the last block has no reference
+	isOwned bool      // C++ counts as a reference to a tensor
 }
 
-// cycle returns the cycle of C++ that keeps a tensor, where nothing else refers to it.
-func (s *shore) cycle() rootPath {
+// cycle returns the cycle of C++ that keeps a tensor, where nothing else refers to it. Where the
+// garbage collector sees all of the cycle, tracked leads to an object of it instead.
+func (s *shore) cycle() (cycle rootPath, tracked *way) {
 	if !s.isWhole || s.tensor == nil || s.closing.way == nil {
-		return rootPath{}
+		return rootPath{}, nil
+	}
+	if tracked = s.closing.tracked(); tracked != nil {
+		if s.isOwned {
+			tracked = nil
+		}
+		return rootPath{}, tracked
 	}
 	s.closing.root = keeper.Root{Kind: keeper.RootCycle, Name: s.tensor.name}
-	return s.closing
+	return s.closing, nil
+}
+
+// maxGraphBlocks is the most blocks of C++ from a tensor to an object that its tp_traverse visits:
+// TensorImpl, AutogradMeta, a list of hooks, and a hook or the grad_fn.
+// https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_variable.cpp
+const maxGraphBlocks = 4
+
+// tracked returns the way to an object of a closed way, where the garbage collector can follow the
+// way from object to object; nil: it cannot. It follows C++ only from a tensor to its hooks and its
+// grad_fn, and only where C++ has no further pointer to the tensor.
+func (p rootPath) tracked() *way {
+	var ring []*way
+	for w := p.way; w != nil; w = w.below {
+		if ring = append(ring, w); w.node == p.word.from {
+			break
+		}
+	}
+	start := slices.IndexFunc(ring, func(w *way) bool {
+		t := w.node.typ
+		return t != nil && !t.isTensor && t.flags&cpython.FlagHaveGC != 0
+	})
+	if start < 0 {
+		return nil
+	}
+
+	ring = slices.Concat(ring[start:], ring[:start+1])
+	above, blocks := ring[0].node, []*node(nil)
+	for _, w := range ring[1:] {
+		n := w.node
+		if n.typ == nil {
+			blocks = append(blocks, n)
+			continue
+		}
+		isSeen := len(blocks) == 0 || above.typ.isTensor && !n.typ.isTensor &&
+			len(blocks) <= maxGraphBlocks && torch.IsUnshared(blocks[0].second)
+		if !isSeen {
+			return nil
+		}
+		above, blocks = n, nil
+	}
+	return ring[0]
 }
 
 // add notes the references to the outermost node of a way, and whether the node counts as many.
@@ -261,6 +310,7 @@ func (s *shore) add(w *way, edges []edge, areCounted bool) {
 		s.isWhole = s.isWhole && n.hasAllOwners()
 	}
 	for _, e := range edges {
+		s.isOwned = s.isOwned || n.typ != nil && n.typ.isTensor && e.isOfImpl()
 		if e.root != nil {
 			s.isWhole = s.isWhole && isBorrower(*e.root)
 			continue
@@ -300,6 +350,7 @@ func (f *wayFinder) follow(
 		edges = f.owners(edges, sample.typ != nil)
 	}
 	in.add(w, edges, isComplete)
+	areKnown = areKnown && !in.isOwned // C++ may have a pointer to the tensor that was not found
 
 	isObject := sample.typ != nil || n.typ != nil
 	for _, e := range edges {
@@ -341,7 +392,7 @@ func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
 
 	var strong []edge
 	for _, e := range n.edges {
-		isStrong, known := f.isStrong(e)
+		isStrong, known := f.isStrong(n, e)
 		isKnown = isKnown && known
 		if isStrong {
 			strong = append(strong, e)
@@ -401,10 +452,12 @@ func isText(e edge) bool {
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that
 // cannot be known.
-func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
+func (f *wayFinder) isStrong(n *node, e edge) (isStrong, known bool) {
 	switch {
 	case e.root != nil:
 		return !isBorrower(*e.root), true
+	case n.typ.isTensor && e.isOfImpl():
+		return true, true
 	case e.from.typ != nil:
 		_, ok := f.objectReference(e)
 		return ok, true

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/torch"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -253,6 +254,11 @@ func TestOwners(t *testing.T) {
 	borrowed := edge{at: table, value: held.address, from: impl}
 	owned := edge{at: table, value: held.address | torch.OwnsObject, from: impl}
 	item := edge{at: table, value: held.address, from: &node{typ: &typeInfo{kind: kindList}}}
+	const slot, hasObject = 48, 1 << 63 // PyTorch 2.14
+	shared := func(slot, counts uint64) edge {
+		from := &node{block: impl.block, address: table, second: counts}
+		return edge{at: table + slot, value: held.address, from: from}
+	}
 	variable := edge{at: table, value: held.address, root: &keeper.Root{Kind: keeper.RootStatic}}
 
 	for _, c := range []struct {
@@ -266,12 +272,110 @@ func TestOwners(t *testing.T) {
 		{"one owner of two was found", 2, []edge{owned, borrowed}, false},
 		{"an object owns it, too", 2, []edge{owned, item}, true},
 		{"a variable owns it, too", 2, []edge{variable, owned}, true},
+		{"C++ shares it", 1, []edge{shared(slot, hasObject|1<<32|2)}, true},
+		{"C++ and an object share it", 2, []edge{shared(slot, hasObject|1<<32|3), item}, true},
+		{"only its object refers to C++", 1, []edge{shared(slot, hasObject|1<<32|1)}, false},
+		{"C++ without an object", 1, []edge{shared(slot, 1<<32|2)}, false},
+		{"freed", 1, []edge{shared(slot, 0)}, false},
+		{"another word of C++", 1, []edge{shared(slot+8*8, hasObject|1<<32|2)}, false},
 	} {
 		held.refcnt, held.edges = c.refcnt, c.edges
 		in := shore{isWhole: true}
 		in.add(&way{node: held}, []edge{owned}, true)
 		if held.hasAllOwners() != c.want || in.isWhole != c.want {
 			t.Errorf("%s: %t, and whole: %t, want %t", c.name, held.hasAllOwners(), in.isWhole, c.want)
+		}
+	}
+}
+
+// TestSharedTensor counts the references to a tensor that C++ shares: the words that are left over
+// are none.
+func TestSharedTensor(t *testing.T) {
+	const slot, counts = 48, 1<<63 | 1<<32 | 2 // PyTorch 2.14
+	impl := &node{address: 0x1000, second: counts, isFollowed: true}
+	stale := edge{at: 0x3000, from: &node{address: 0x3000, isFollowed: true}}
+	shared := edge{at: impl.address + slot, from: impl}
+	variable := edge{root: &keeper.Root{Kind: keeper.RootStatic}}
+
+	for _, c := range []struct {
+		name   string
+		refcnt uint64
+		edges  []edge
+		want   int // references that count
+		isAll  bool
+	}{
+		{"C++ alone", 1, []edge{shared, stale}, 1, true},
+		{"C++ and a variable", 2, []edge{shared, stale, variable}, 2, true},
+		{"one was not found", 3, []edge{shared, stale, variable}, 3, false},
+	} {
+		held := &node{typ: &typeInfo{isTensor: true}, refcnt: c.refcnt, edges: c.edges, isFollowed: true}
+		kept, isAll := newWayFinder(&Heap{pages: &pageCache{}}, nil).references(held)
+		if len(kept) != c.want || isAll != c.isAll {
+			t.Errorf("%s: %d references, all: %t", c.name, len(kept), isAll)
+		}
+	}
+}
+
+// TestTracked closes ways. The garbage collector sees the grad_fn and the hooks of a tensor, and no
+// other memory of C++.
+func TestTracked(t *testing.T) {
+	const alone, shared = 1<<63 | 1<<32 | 1, 1<<63 | 1<<32 | 2 // combined_refcount_
+	tensor := &typeInfo{name: "torch.Tensor", isTensor: true, flags: cpython.FlagHaveGC}
+	function := &typeInfo{name: "Smooth", flags: cpython.FlagHaveGC}
+	number := &typeInfo{name: "float"}
+	impl := func(counts uint64) *node { return &node{second: counts} }
+	block := func() *node { return &node{} }
+	object := func(t *typeInfo) *node { return &node{typ: t} }
+
+	for _, c := range []struct {
+		name      string
+		ring      []*node // each refers to the next, the last one to the first
+		isTracked bool
+	}{
+		{"grad_fn", []*node{
+			object(tensor), impl(alone), block(), block(), object(function),
+		}, true},
+		{"grad_fn, begun elsewhere", []*node{
+			block(), object(function), object(tensor), impl(alone), block(),
+		}, true},
+		{"hook", []*node{
+			object(tensor), impl(alone), block(), block(), block(), object(function),
+		}, true},
+		{"another pointer of C++ to the tensor", []*node{
+			object(tensor), impl(shared), block(), block(), object(function),
+		}, false},
+		{"gradient", []*node{
+			object(tensor), impl(alone), block(), impl(alone), block(), block(), object(function),
+		}, false},
+		{"another tensor", []*node{
+			object(tensor), impl(alone), block(), object(tensor), object(function),
+		}, false},
+		{"saved by a function", []*node{
+			object(function), block(), impl(shared), block(), block(),
+		}, false},
+		{"C++ alone", []*node{impl(alone), block(), block()}, false},
+		{"no object that is tracked", []*node{
+			object(tensor), impl(alone), block(), object(number),
+		}, false},
+	} {
+		last := len(c.ring) - 1
+		var closed *way
+		for _, n := range slices.Backward(append(slices.Clone(c.ring), block())) { // the sample last
+			closed = &way{node: n, below: closed}
+		}
+		path := rootPath{way: closed, word: &edge{from: c.ring[last]}}
+
+		if got := path.tracked(); (got != nil) != c.isTracked ||
+			got != nil && got.node.typ != function {
+			t.Errorf("%s: %+v, want one: %t", c.name, got, c.isTracked)
+		}
+		for _, isOwned := range []bool{false, true} {
+			in := shore{isWhole: true, tensor: tensor, closing: path, isOwned: isOwned}
+			cycle, tracked := in.cycle()
+			if (cycle.way == nil) != c.isTracked || (tracked != nil) != (c.isTracked && !isOwned) {
+				t.Errorf("%s, owned by C++ %t: cycle %t, tracked %t",
+					c.name, isOwned, cycle.way != nil, tracked != nil)
+			}
 		}
 	}
 }

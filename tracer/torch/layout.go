@@ -79,6 +79,10 @@ func HooksAt(offset, first uint64) string {
 	return ""
 }
 
+// mayBorrow reports whether cdata is a MaybeOwned, a flag before the pointer: one of the object and
+// its TensorImpl owns the other then.
+func (l *layout) mayBorrow() bool { return l.cdata > FirstField }
+
 // layouts are the layouts of PyTorch 1.13 to 2.14, by
 // https://github.com/pytorch/pytorch/blob/main/c10/core/TensorImpl.h, StorageImpl.h and
 // torch/csrc/autograd/python_variable.h.

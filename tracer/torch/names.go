@@ -72,3 +72,19 @@ func IsStorageData(offset uint64) bool {
 		return offset >= l.data && offset < l.data+2*8
 	})
 }
+
+// SharesObject reports whether a TensorImpl counts as one reference to its object of Python, by the
+// offset of the pointer to the object and the word behind the vtable. Since 2.10 it does where C++
+// refers to it besides the object: combined_refcount_ has kHasPyObject then, and 2 or more.
+// https://github.com/pytorch/pytorch/blob/main/c10/util/intrusive_ptr.h
+func SharesObject(offset, counts uint64) bool {
+	const hasPyObject = 1 << 63
+	isSlot := slices.ContainsFunc(layouts, func(l layout) bool {
+		return offset == l.pyobj && !l.mayBorrow()
+	})
+	return isSlot && counts&hasPyObject != 0 && uint32(counts) > 1
+}
+
+// IsUnshared reports whether one pointer of C++ refers to a TensorImpl, by the word behind the
+// vtable: refcount_, or in its lower half.
+func IsUnshared(counts uint64) bool { return uint32(counts) == 1 }

@@ -35,8 +35,8 @@ func (e *LayoutError) Error() string {
 }
 
 // OwnsObject is a bit of the address of a PyObject in its TensorImpl: no object of Python refers to
-// the tensor, and PyTorch owns it (owns_pyobj of c10/core/impl/PyObjectSlot.h). Newer releases have
-// no such bit.
+// the tensor, and PyTorch owns it (owns_pyobj of c10/core/impl/PyObjectSlot.h). Since 2.10 there is
+// no such bit: see SharesObject.
 const OwnsObject = 1
 
 // A Tensor is a torch.Tensor of Python whose elements are in memory.

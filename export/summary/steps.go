@@ -340,10 +340,10 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	case s.Lost != nil:
 		return Step{Code: StepLost}, true
 	}
-	_, pileUp := s.Evidence.Threads()
-	if pileUp && s.MainKeeper() == nil && len(s.Suspects) > 0 {
+	if _, pileUp := s.Evidence.Threads(); pileUp && s.MainKeeper() == nil && len(s.Suspects) > 0 {
 		return Step{Code: StepKeeperThreads}, true
 	}
+
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
 	isOfObjects := main != nil && main.Cause.IsOfObjects()

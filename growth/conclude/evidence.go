@@ -275,7 +275,7 @@ func keeperGrows(k *known) (Fact, bool) {
 	return f, true
 }
 
-// threads are threads that wait for ever: each keeps its stack, and what its functions refer to.
+// threads are threads that wait for ever: each keeps its stack, and the objects of its functions.
 func threads(k *known) (Fact, bool) {
 	if k.result == nil || k.result.Main.History == nil {
 		return Fact{}, false

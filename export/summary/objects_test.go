@@ -191,7 +191,8 @@ func TestKeeperStep(t *testing.T) {
 			state, []keeper.Link{link(keeper.HowVariable, "list", 90, 60), last}, StepKeeperLimit,
 		},
 		"local variable of threads that pile up": {
-			worker, []keeper.Link{link(keeper.HowVariable, "bytearray", keeper.NoContainer, 0)},
+			worker,
+			[]keeper.Link{link(keeper.HowVariable, "bytearray", keeper.NoContainer, 0)},
 			StepKeeperThreads,
 		},
 		"tuple": {

@@ -259,7 +259,8 @@ func TestFacts(t *testing.T) {
 		},
 		"threads that never end": {
 			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 5, 5, 11) },
-			[]FactCode{FactThreads}, nil,
+			[]FactCode{FactThreads},
+			nil,
 		},
 		"threads of which some end": {
 			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 15, 14, 30) },

@@ -70,6 +70,7 @@ type reader interface {
 	mem.Reader
 	PeekPages(address uint64, buffer []byte) (present []bool, err error)
 	PeekPagesAt(addresses []uint64, buffer []byte) (present []bool, err error)
+	PeekBlocks(b hostile.Blocks, buffer []byte) (pages []uint64, err error)
 }
 
 // A memory is the part of a process that is searched: its private, writable memory that is in RAM

@@ -147,8 +147,8 @@ func Pages(mem, pagemap *os.File, addresses []uint64, buffer []byte) (present []
 	return present, nil
 }
 
-// Blocks are blocks of memory that follow each other, as in a heap of malloc. The second word of each
-// has its size, a multiple of blockUnit, and flags in the lowest bits.
+// Blocks are blocks of memory that follow each other, as in a heap of malloc. The second word of
+// each has its size, a multiple of blockUnit, and flags in the lowest bits.
 type Blocks struct {
 	At, End uint64 // of the first block; of the heap
 	// Of a block of Long bytes and more, the First bytes are read, and of others all.
@@ -163,8 +163,8 @@ const (
 )
 
 // BlockPages reads the pages of blocks one after the other into a buffer of at most MaxBytes, and
-// returns their addresses. It ends where a page is not in RAM, where no block follows, and where none
-// of many pages has a long block. Errors are as of Memory.
+// returns their addresses. It ends where a page is not in RAM, where no block follows, and where
+// none of many pages has a long block. Errors are as of Memory.
 func BlockPages(mem, pagemap *os.File, b Blocks, buffer []byte) (pages []uint64, err error) {
 	return child.readBlocks(mem, pagemap, b, buffer)
 }

@@ -140,6 +140,7 @@ func (r *heapReader) readAhead(header uint64) (err error) {
 	if header < r.end+process.PageSize {
 		bytes = process.PageSize
 	}
+
 	r.buffers[0], r.buffers[1] = r.buffers[1], r.buffers[0]
 	if r.buffers[0] == nil {
 		r.buffers[0] = make([]byte, maxWalk)

@@ -87,8 +87,8 @@ type repetition struct{ target, count uint64 }
 
 const repeatedTargets = 1 << 10
 
-// A sizedContainer is a list, dict or set, with the number of its entries, and the word that leads to
-// its table.
+// A sizedContainer is a list, dict or set, with the number of its entries, and the word that leads
+// to its table.
 type sizedContainer struct{ address, entries, field, table uint64 }
 
 // Containers with fewer entries than minGrowing are many, and grow by little; maxContainers bounds
@@ -104,7 +104,8 @@ func (b bitmap) has(i uint64) bool { return b[i/64]>>(i%64)&1 == 1 }
 // newIndex numbers the words of a memory.
 func (h *Heap) newIndex(m *memory, samples []uint64) *index {
 	x := &index{
-		heap: h, memory: m, most: maxIndexed, filter: make(bitmap, onlyBits/64), areas: make([]uint16, maxAddress>>areaBits),
+		heap: h, memory: m, most: maxIndexed, filter: make(bitmap, onlyBits/64),
+		areas: make([]uint16, maxAddress>>areaBits),
 	}
 	x.samples = slices.Sorted(slices.Values(samples))
 
@@ -199,8 +200,9 @@ func (x *index) read(targets []uint64) error {
 		x.take(targets)
 	}
 	clear(x.repeated[:])
+
 	prepare, wasMarked := x.memory.prepare, x.isMarked
-	if targets != nil && wasMarked { // what pieces have is known
+	if targets != nil && wasMarked { // the marks of all pieces are known
 		x.memory.prepare = nil
 	}
 	defer func() { x.memory.prepare = prepare }()
@@ -224,6 +226,7 @@ func (x *index) read(targets []uint64) error {
 		}
 		return err
 	})
+
 	x.isMarked = true
 	slices.SortFunc(x.growing, func(a, b sizedContainer) int {
 		return cmp.Compare(b.entries, a.entries)
@@ -246,20 +249,23 @@ func (x *index) read(targets []uint64) error {
 				x.edges = append(x.edges, e)
 			}
 		}
+
 		slices.Sort(x.edges) // a piece was scanned twice
 		x.edges, err = slices.Compact(x.edges), errIndexFull
 	}
+
 	x.edges = x.withoutLeaves(x.edges)
 	x.divide()
 	return err
 }
 
-// readForSamples reads the words that lead to the samples alone, without marking what is data in
-// pools: all references would not fit. isPart leaves pools out, which have most of the memory.
+// readForSamples reads the words that lead to the samples alone, and marks no data in pools: all
+// references would not fit. isPart leaves pools out, which have most of the memory.
 func (x *index) readForSamples(isPart bool) error {
 	m := x.memory
 	x.take(x.samples)
 	x.isPart, x.isMarked = isPart, true
+
 	prepare := m.prepare
 	m.prepare = func(pieces []*piece) {
 		if pieces[0].region.kind == regionHeap && prepare != nil {
@@ -280,6 +286,7 @@ func (x *index) readForSamples(isPart bool) error {
 		}
 		return x.scan(p, page*wordsOfPage)
 	})
+
 	x.isCut = x.isCut || errors.Is(err, errLate) || errors.Is(err, errIndexFull)
 	if err != nil && !x.isCut {
 		return err
@@ -353,7 +360,7 @@ func (x *index) makeRoom() bool {
 	if len(x.edges) >= x.most/rest*(rest-1) {
 		return false
 	}
-	// Memory that is not written takes no place, and to move what was written takes longer.
+	// Memory that is not written takes no place, and to move references takes longer.
 	likely := max(len(x.edges)*3/2+step, int(x.memory.spans.Len())/likelyBytes)
 	grown := make([]uint64, len(x.edges), min(x.most, likely))
 	copy(grown, x.edges)

@@ -269,11 +269,13 @@ func TestLargeMemory(t *testing.T) {
 			"owner = Owner(); owner.kept = objects; del objects; " + wait, "owner", false,
 		},
 		"small tables": {
-			"kept = [objects[i:i + 9] for i in range(0, 60000, 9)]; del objects; " + wait, "kept", false,
+			"kept = [objects[i:i + 9] for i in range(0, 60000, 9)]; del objects; " + wait,
+			"kept", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			target := tracertest.Start(t, "/usr/bin/python3", "-c", fmt.Sprintf(largeScript, c.script))
+			script := fmt.Sprintf(largeScript, c.script)
+			target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
 			suspects := make([]Suspect, 2)
 			for i, line := range target.Await("ready")[:2] {
 				for _, field := range strings.Fields(line)[1:] {

@@ -61,8 +61,8 @@ type search struct {
 	edges int  // of all nodes
 	late  bool // the time is used up
 	moved bool // findMoved has read tables
-	// owners has words that lead to objects in variables, and to tables of containers, by the address
-	// of the object or table; nil: they are not known yet, as the index has all references.
+	// owners has words that lead to objects in variables, and to tables of containers, by the
+	// address of the object or table; nil: they are not known yet, as the index has all references.
 	owners map[uint64]uint64
 	// done has the samples of which all ways were followed, and whether they lead to a root.
 	done map[*node]bool
@@ -229,8 +229,8 @@ func (h *Heap) searchIn(
 	return results, nil
 }
 
-// find finds the samples of suspects, and what refers to them. isPart reads large blocks alone, where
-// the containers are which have most entries.
+// find finds the samples of suspects, and the ways that lead to them. isPart reads large blocks
+// alone: the tables of the containers with most entries are in these.
 func (s *search) find(suspects []Suspect, isPart bool) (samples [][]*node, err error) {
 	samples = make([][]*node, len(suspects))
 	var addresses []uint64
@@ -477,8 +477,8 @@ func (s *search) owned(level []*node) (others []*node, hits []hit) {
 	return others, hits
 }
 
-// findOwners finds the variables of modules and of running functions, and the words that lead to the
-// tables of modules, of large containers and of the containers in variables.
+// findOwners finds the variables of modules and of running functions, and the words that lead to
+// the tables of modules, of large containers and of the containers in variables.
 func (s *search) findOwners() {
 	s.owners = make(map[uint64]uint64)
 	h := s.heap
@@ -498,6 +498,7 @@ func (s *search) findOwners() {
 		}
 		return !h.memory.budget.isSpent()
 	}
+
 	for dict := range h.roots.modules {
 		field := dict + h.version.DictKeys
 		table, _ := h.pages.word(field)
@@ -508,6 +509,7 @@ func (s *search) findOwners() {
 		}
 		s.owners[table] = field
 	}
+
 	for _, span := range h.roots.frameSpans() {
 		h.memory.eachWord(span, note)
 	}

@@ -244,8 +244,8 @@ func TestPeek(t *testing.T) {
 	})
 }
 
-// TestPeekBlocks reads the pages of blocks that follow each other, of which the long ones are passed
-// over.
+// TestPeekBlocks reads the pages of blocks that follow each other, and passes over the inside of
+// long ones.
 func TestPeekBlocks(t *testing.T) {
 	const pages, long = 64, 4
 	memory := mapPages(t, pages)
@@ -276,7 +276,7 @@ func TestPeekBlocks(t *testing.T) {
 		memory[i] = byte(i / 7)
 	}
 	header(16, 5*PageSize)                            // long
-	header(16+5*PageSize, PageSize-272)               // short: the next one begins at 6 pages less 256
+	header(16+5*PageSize, PageSize-272)               // short, up to 6 pages less 256
 	header(6*PageSize-256, 8*PageSize)                // long, and its first bytes are in two pages
 	header(14*PageSize-256, 2*PageSize)               // not long
 	header(16*PageSize-256, 48*PageSize+256-PageSize) // long, up to the last page

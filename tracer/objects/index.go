@@ -78,7 +78,8 @@ type index struct {
 	only   map[uint64]bool
 	filter bitmap // of these, by the last bits of their addresses
 	// isCut: the time was used up before all memory was read. isPart: pools were left out.
-	isCut, isPart bool
+	// isUnmarked: pools were not marked, and no container in them is known.
+	isCut, isPart, isUnmarked bool
 }
 
 // A repetition counts the references to a target, most of which lie near each other where they are
@@ -228,9 +229,7 @@ func (x *index) read(targets []uint64) error {
 	})
 
 	x.isMarked = true
-	slices.SortFunc(x.growing, func(a, b sizedContainer) int {
-		return cmp.Compare(b.entries, a.entries)
-	})
+	x.sortGrowing()
 	x.isCut = x.isCut || errors.Is(err, errLate) || errors.Is(err, errIndexFull)
 	if err != nil && !x.isCut {
 		return err
@@ -264,7 +263,7 @@ func (x *index) read(targets []uint64) error {
 func (x *index) readForSamples(isPart bool) error {
 	m := x.memory
 	x.take(x.samples)
-	x.isPart, x.isMarked = isPart, true
+	x.isPart, x.isMarked, x.isUnmarked = isPart, true, true
 
 	prepare := m.prepare
 	m.prepare = func(pieces []*piece) {
@@ -293,6 +292,12 @@ func (x *index) readForSamples(isPart bool) error {
 	}
 	x.divide()
 	return nil
+}
+
+func (x *index) sortGrowing() {
+	slices.SortFunc(x.growing, func(a, b sizedContainer) int {
+		return cmp.Compare(b.entries, a.entries)
+	})
 }
 
 // take makes the index take the words that lead to some targets alone.

@@ -74,6 +74,9 @@ type search struct {
 // movedHeadsTime for heads of lists.
 const movedTime, movedHeadsTime = 250 * time.Millisecond, time.Second
 
+// searchSecondsPerByte is the expected cost of an index: see docs/internals/objects.md.
+const searchSecondsPerByte = 2.7 / (1 << 30)
+
 // errLate ends a pass when the time is used up.
 var errLate = errors.New("the time for the search is used up")
 
@@ -209,7 +212,11 @@ func (h *Heap) searchIn(
 	whole *budget, suspects []Suspect, began time.Duration,
 ) ([]keeper.Search, error) {
 	h.isStopped, h.memory.budget = false, whole.most() // the rest is for the results
-	s, isLarge := newSearch(h), h.memory.spans.Len() > h.maxWhole
+	// Where all references would not fit, or take too long, large blocks come first.
+	expected := searchSecondsPerByte * float64(h.memory.spans.Len())
+	isLarge := h.memory.spans.Len() > h.maxWhole ||
+		expected > h.memory.budget.most().left().Seconds()
+	s := newSearch(h)
 	samples, err := s.find(suspects, isLarge)
 	if err == nil && s.index.isPart && !s.isOneRooted(samples) {
 		s = newSearch(h)
@@ -528,10 +535,17 @@ func (s *search) findOwners() {
 		if t == nil || t.kind != kindList && t.kind != kindDict && t.kind != kindSet {
 			continue
 		}
-		if field := h.objects.tableAt(t); field+wordSize <= containerHead {
+		field, count := h.objects.tableAt(t), uint64(0)
+		if at, _ := h.objects.entriesAt(t); max(at, field)+wordSize <= containerHead {
 			s.owners[mem.Word(head, field)] = values[i] + field
+			count = mem.Word(head, at)
+		}
+		if s.index.isUnmarked && count >= minGrowing && count <= maxItems {
+			c := sizedContainer{address: values[i], entries: count}
+			s.index.growing = append(s.index.growing, c)
 		}
 	}
+	s.index.sortGrowing()
 }
 
 // keep reads the blocks around the first hits, and returns how many of them it has read.

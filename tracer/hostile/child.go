@@ -83,6 +83,10 @@ func (s *server) answer(ask request) {
 		m := memoryReader{server: s, mem: s.fds[0], pagemap: s.fds[1]}
 		s.addresses, s.wanted, s.pages = s.addresses[:0], s.wanted[:0], s.pages[:0]
 		m.read(int(ask.Reads), int(ask.Size))
+	case ask.Operation == readBlocks && len(s.fds) == 2:
+		m := memoryReader{server: s, mem: s.fds[0], pagemap: s.fds[1]}
+		s.wanted, s.pages = s.wanted[:0], s.pages[:0]
+		m.readBlocks(s.blocks(), int(ask.Reads))
 	default:
 		s.put(0, 0, unix.EINVAL)
 	}
@@ -148,12 +152,13 @@ func (s *server) readFile(to []byte, offset int64) {
 type memoryReader struct {
 	*server
 	mem, pagemap int
-	hasNoPagemap bool // the kernel or a container hides it: all pages are read
-	isGone       bool // the program whose memory it is has ended
+	hasNoPagemap bool   // the kernel or a container hides it: all pages are read
+	isGone       bool   // the program whose memory it is has ended
+	first        uint64 // the first of the pages that findNear has found
 }
 
-// maxEntries is how many entries of the page map are read at once.
-const maxEntries = 2048
+// maxEntries is how many entries of the page map are read at once, and nearPages by findNear.
+const maxEntries, nearPages = 2048, 512
 
 var pageSize = uint64(os.Getpagesize())
 
@@ -253,6 +258,69 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 		}
 		wanted = wanted[n:]
 	}
+}
+
+// blocks returns the blocks of a request.
+func (s *server) blocks() Blocks {
+	return Blocks{At: s.position(0), End: s.position(1), Long: s.position(2), First: s.position(3)}
+}
+
+// readBlocks reads pages of blocks, as BlockPages does. A result is the address of a page; 0: there
+// are no more.
+func (m *memoryReader) readBlocks(b Blocks, most int) {
+	n, last, near := 0, uint64(0), 0 // near are the pages since the last long block
+	read := func(page uint64) bool {
+		if page == last {
+			return true
+		}
+		to := m.data[:0]
+		if n < most && near < maxNearPages {
+			to = m.data[uint64(n)*pageSize:][:pageSize]
+			m.findNear(page)
+		}
+		if len(to) == 0 || !m.readAt(to, page) {
+			return false
+		}
+		m.put(n, int(page), nil)
+		n, last, near = n+1, page, near+1
+		return true
+	}
+
+	for b.At < b.End && read(b.At&^(pageSize-1)) {
+		at := b.At%pageSize + 8
+		if at+8 > pageSize { // a header is in one page
+			break
+		}
+		word := m.data[uint64(n-1)*pageSize+at:]
+		size := binary.LittleEndian.Uint64(word) &^ flagsOfSize
+		if size == 0 || size%blockUnit != 0 || size > b.End-b.At {
+			break
+		}
+		end := b.At + size
+		if size >= b.Long {
+			near, end = 0, b.At+b.First
+		}
+		for page := last + pageSize; page < end && read(page); {
+			page = last + pageSize
+		}
+		b.At += size
+	}
+
+	if n < most {
+		m.put(n, 0, nil)
+	}
+	if m.isGone {
+		m.put(0, 0, unix.ESRCH)
+	}
+}
+
+// findNear is findPages for a page and the ones behind it, unless they are known.
+func (m *memoryReader) findNear(page uint64) {
+	if page >= m.first && page < m.first+nearPages*pageSize {
+		return
+	}
+	m.first, m.pages, m.wanted = page, m.pages[:0], m.wanted[:0]
+	m.findPages([]uint64{page}, nearPages*pageSize)
 }
 
 // readAt reads all bytes of a range, or returns false. The kernel reads nothing of an address space

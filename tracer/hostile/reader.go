@@ -48,6 +48,7 @@ const (
 	readFile                      // at a position
 	readLongFile                  // the same, where that may keep a CPU busy for long
 	readMemory                    // of a process, at addresses whose pages are in RAM
+	readBlocks                    // of a process: pages with headers of blocks
 )
 
 // A request goes through the socket, with the descriptors of the files. The shared memory has the
@@ -144,6 +145,55 @@ func Pages(mem, pagemap *os.File, addresses []uint64, buffer []byte) (present []
 	}
 
 	return present, nil
+}
+
+// Blocks are blocks of memory that follow each other, as in a heap of malloc. The second word of
+// each has its size, a multiple of blockUnit, and flags in the lowest bits.
+type Blocks struct {
+	At, End uint64 // of the first block; of the heap
+	// Of a block of Long bytes and more, the First bytes are read, and of others all.
+	Long, First uint64
+}
+
+const (
+	blockUnit, flagsOfSize = 16, 7
+	// maxNearPages bounds the pages that are read behind a long block, to the next one: in more, no
+	// block has to be passed over.
+	maxNearPages = 16
+)
+
+// BlockPages reads the pages of blocks one after the other into a buffer of at most MaxBytes, and
+// returns their addresses. It ends where a page is not in RAM, where no block follows, and where
+// none of many pages has a long block. Errors are as of Memory.
+func BlockPages(mem, pagemap *os.File, b Blocks, buffer []byte) (pages []uint64, err error) {
+	return child.readBlocks(mem, pagemap, b, buffer)
+}
+
+func (r *reader) readBlocks(
+	mem, pagemap *os.File, b Blocks, to []byte,
+) (pages []uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if err := r.start(); err != nil {
+		return nil, err
+	}
+	for i, word := range []uint64{b.At, b.End, b.Long, b.First} {
+		r.setPosition(i, word)
+	}
+	most := uint64(len(to)) / pageSize
+	ask := request{Operation: readBlocks, Reads: uint32(most), Size: uint32(pageSize)}
+	if _, err := r.ask(ask, mem, pagemap); err != nil {
+		return nil, err
+	}
+	if r.result(0) == -int64(unix.ESRCH) {
+		return nil, os.ErrNotExist
+	}
+	for i := 0; i < int(most) && r.result(i) > 0; i++ {
+		pages = append(pages, uint64(r.result(i)))
+	}
+	copy(to, r.data()[:uint64(len(pages))*pageSize])
+	return pages, nil
 }
 
 // MaxBytes is the most that Memory can read at one address.

@@ -237,7 +237,11 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 				continue
 			}
 			// Probes at equal distances may meet nothing but pools of small buffers.
-			if m.hasPointers(content) || pymalloc.IsPool(probes[i], content, m.poolSize) {
+			isPool := pymalloc.IsPool(probes[i], content, m.poolSize)
+			if isPool {
+				m.pools[probes[i]/windowBytes]++
+			}
+			if isPool || m.hasPointers(content) {
 				isBulk[indices[i]] = false
 			}
 		}

@@ -1,7 +1,10 @@
 package objects
 
 import (
+	"slices"
+
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -10,8 +13,6 @@ const (
 	// maxWalk is how much of a heap is read at once. A large chunk may begin in it, and is read in
 	// vain.
 	maxWalk = 2 << 20
-	// maxDoublings bounds the pages that are read before their turn: 32.
-	maxDoublings = 5
 	// maxNumbered is the memory in which the inside of large chunks is left out while an index is
 	// made; of more, it is left out before, as an index takes memory for each page.
 	maxNumbered = 4 << 30
@@ -26,13 +27,13 @@ type heapReader struct {
 	visit  func(*piece) error
 	skip   uint64 // the address at which the last large chunk ends, in whole pages
 	bytes  uint64 // that are read at once
+	end    uint64 // of the last piece
 
-	// ahead are pages that were read for a header. The next piece begins with such a page behind a
-	// large chunk.
-	ahead map[uint64][]byte
-	// Buffers of one size often follow each other: distance is between the last two headers that
-	// were not in a piece, and alike is how many have followed at it.
-	header, distance, alike uint64
+	// ahead are pages around the next headers, in order, and content has their bytes. It is one of
+	// two buffers by turns, as the last piece may be in the other one.
+	ahead   []uint64
+	content []byte
+	buffers [2][]byte
 }
 
 // eachOfHeaps reads the heaps, and calls visit for each piece. It notes the inside of large chunks
@@ -61,7 +62,7 @@ func (r *heapReader) readPart(whole part) error {
 		if m.budget.check() {
 			return errLate
 		}
-		p, err := r.readPiece(mem.Span{Start: at, End: min(whole.End, at+r.bytes)})
+		p, err := r.readPiece(mem.Span{Start: at, End: whole.End})
 		if err != nil {
 			return err
 		}
@@ -89,58 +90,73 @@ func (r *heapReader) readPart(whole part) error {
 	return nil
 }
 
-// readPiece reads whole pages of the heap.
+// readPiece reads whole pages of the heap, at the start of a range: as many as were read ahead, if
+// any.
 func (r *heapReader) readPiece(s mem.Span) (*piece, error) {
-	in := r.memory.regions[r.index]
-	if content := r.ahead[s.Start]; content != nil && s.Len() == process.PageSize {
-		page := mem.Piece{Start: s.Start, Bytes: content, Present: []bool{true}}
-		return &piece{Piece: page, memory: r.memory, region: in}, nil
+	in, n := r.memory.regions[r.index], uint64(0)
+	i, isAhead := slices.BinarySearch(r.ahead, s.Start)
+	for k := i; isAhead && k < len(r.ahead) && r.ahead[k] == s.Start+n && r.ahead[k] < s.End; k++ {
+		n += process.PageSize
 	}
-	return r.memory.readPiece(s, in)
+	if n < min(r.bytes, s.Len()) {
+		s.End = min(s.End, s.Start+r.bytes)
+		r.end = s.End
+		return r.memory.readPiece(s, in)
+	}
+
+	r.end = s.Start + n
+	content := r.content[uint64(i)*process.PageSize:][:n:n]
+	present := slices.Repeat([]bool{true}, int(n/process.PageSize))
+	return &piece{
+		Piece:  mem.Piece{Start: s.Start, Bytes: content, Present: present},
+		memory: r.memory, region: in,
+	}, nil
 }
 
-// Peek implements mem.Reader for the chain, which asks for a header that is in no piece. It reads
-// the page of the header, and the pages of the next ones if these follow as the last ones did.
+// Peek implements mem.Reader for the chain, which asks for a header that is in no piece. Behind a
+// large chunk it reads the pages around the next headers as well.
 func (r *heapReader) Peek(addresses []uint64, size int) ([][]byte, error) {
 	at := addresses[0]
-	pageOf := func(address uint64) uint64 { return mem.AlignDown(address, process.PageSize) }
-	if r.alike++; at-r.header != r.distance {
-		r.distance, r.alike = at-r.header, 0
-	}
-	r.header = at
-
-	page := r.ahead[pageOf(at)]
-	if page == nil {
-		var wanted []uint64
-		for i := range uint64(1) << min(r.alike, maxDoublings) {
-			if next := pageOf(at + i*r.distance); next < r.chain.Heap.End && next >= pageOf(at) {
-				wanted = append(wanted, next)
-			}
-		}
-		content := make([]byte, uint64(len(wanted))*process.PageSize)
-		present, err := r.memory.reader.PeekPagesAt(wanted, content)
-		if err != nil {
-			return nil, err
-		}
-		r.memory.read += uint64(len(content))
-		r.ahead = make(map[uint64][]byte, len(wanted))
-		for i, start := range wanted {
-			if present[i] {
-				r.ahead[start] = content[uint64(i)*process.PageSize:][:process.PageSize]
-			}
-		}
-		page = r.ahead[pageOf(at)]
-	}
-
-	from := at % process.PageSize
-	if page == nil || from+uint64(size) > process.PageSize { // a header is in one page
+	page, from := mem.AlignDown(at, process.PageSize), at%process.PageSize
+	if from+uint64(size) > process.PageSize { // a header is in one page
 		return [][]byte{nil}, nil
 	}
-	return [][]byte{page[from:][:size]}, nil
+	i, isAhead := slices.BinarySearch(r.ahead, page)
+	if !isAhead {
+		if err := r.readAhead(at); err != nil {
+			return nil, err
+		}
+		if i, isAhead = slices.BinarySearch(r.ahead, page); !isAhead {
+			return [][]byte{nil}, nil
+		}
+	}
+	return [][]byte{r.content[uint64(i)*process.PageSize+from:][:size]}, nil
 }
 
-// firstsOf returns where the first words of a chunk end, which may be an object.
-func firstsOf(k glibc.Chunk) uint64 { return k.User().Start + maxInterior*wordSize }
+// readAhead reads the page of a header. Behind a large chunk the next one may be large, too.
+func (r *heapReader) readAhead(header uint64) (err error) {
+	b := hostile.Blocks{At: header, End: r.chain.Heap.End, Long: minLarge, First: firstBytes}
+	bytes := uint64(maxWalk)
+	if header < r.end+process.PageSize {
+		bytes = process.PageSize
+	}
+
+	r.buffers[0], r.buffers[1] = r.buffers[1], r.buffers[0]
+	if r.buffers[0] == nil {
+		r.buffers[0] = make([]byte, maxWalk)
+	}
+	r.content = r.buffers[0][:bytes]
+	r.ahead, err = r.memory.reader.PeekBlocks(b, r.content)
+	r.memory.read += uint64(len(r.ahead)) * process.PageSize
+	return err
+}
+
+// firstBytes is how much of a chunk is read in any case: its header, and its first words, which may
+// be an object.
+const firstBytes = glibc.HeaderSize + maxInterior*wordSize
+
+// firstsOf returns where the first words of a chunk end.
+func firstsOf(k glibc.Chunk) uint64 { return k.Start + firstBytes }
 
 // clearBulk erases the parts of large chunks in a piece that are free, or bulk data. The first
 // words of each stay.

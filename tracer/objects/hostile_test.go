@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/native"
@@ -60,6 +61,25 @@ func (f *image) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, error) {
 		present[i] = copy(buffer[uint64(i)*process.PageSize:], content[0]) > 0
 	}
 	return present, nil
+}
+
+func (f *image) PeekBlocks(b hostile.Blocks, buffer []byte) (pages []uint64, err error) {
+	for b.At < b.End && uint64(len(pages)+1)*process.PageSize <= uint64(len(buffer)) {
+		page := mem.AlignDown(b.At, process.PageSize)
+		present, _ := f.PeekPages(page, buffer[len(pages)*int(process.PageSize):][:process.PageSize])
+		if !present[0] {
+			break
+		}
+		pages = append(pages, page)
+		for b.At < min(b.End, page+process.PageSize-wordSize) {
+			header, _ := f.Peek([]uint64{b.At}, glibc.HeaderSize)
+			if header[0] == nil || mem.Word(header[0], wordSize) < minChunk {
+				return pages, nil
+			}
+			b.At += mem.AlignDown(mem.Word(header[0], wordSize), minChunk/2)
+		}
+	}
+	return pages, nil
 }
 
 // forgedWords are words that lead to each other, sizes of chunks, and numbers.

@@ -27,8 +27,13 @@ const (
 
 	// maxIndexed bounds the references, in eight bytes each: 192 MiB.
 	maxIndexed = 24 << 20
-	bucketBits = 12
-	maxWords   = 1 << 12 // words that lead to a block and are read
+	// maxWhole is Heap.maxWhole.
+	maxWhole = 5 << 29
+	// likelyBytes is the memory in which a reference is to be expected.
+	likelyBytes = 64
+	onlyBits    = 1 << 16
+	bucketBits  = 12
+	maxWords    = 1 << 12 // words that lead to a block and are read
 	// maxGrown is how much a heap is expected to grow while its index is made, and maxGrowing
 	// bounds the heaps that do.
 	maxGrown, maxGrowing = 16 << 20, 16
@@ -70,9 +75,11 @@ type index struct {
 
 	// only is set where the memory has too many references: then the index is made for some targets
 	// alone, and again for others.
-	only map[uint64]bool
-	// isCut: the time was used up before all memory was read.
-	isCut bool
+	only   map[uint64]bool
+	filter bitmap // of these, by the last bits of their addresses
+	// isCut: the time was used up before all memory was read. isPart: pools were left out.
+	// isUnmarked: pools were not marked, and no container in them is known.
+	isCut, isPart, isUnmarked bool
 }
 
 // A repetition counts the references to a target, most of which lie near each other where they are
@@ -81,8 +88,9 @@ type repetition struct{ target, count uint64 }
 
 const repeatedTargets = 1 << 10
 
-// A sizedContainer is a list, dict or set, with the number of its entries.
-type sizedContainer struct{ address, entries uint64 }
+// A sizedContainer is a list, dict or set, with the number of its entries, and the word that leads
+// to its table.
+type sizedContainer struct{ address, entries, field, table uint64 }
 
 // Containers with fewer entries than minGrowing are many, and grow by little; maxContainers bounds
 // the others.
@@ -97,7 +105,8 @@ func (b bitmap) has(i uint64) bool { return b[i/64]>>(i%64)&1 == 1 }
 // newIndex numbers the words of a memory.
 func (h *Heap) newIndex(m *memory, samples []uint64) *index {
 	x := &index{
-		heap: h, memory: m, most: maxIndexed, areas: make([]uint16, maxAddress>>areaBits),
+		heap: h, memory: m, most: maxIndexed, filter: make(bitmap, onlyBits/64),
+		areas: make([]uint16, maxAddress>>areaBits),
 	}
 	x.samples = slices.Sorted(slices.Values(samples))
 
@@ -183,45 +192,122 @@ func (x *index) addressOf(word uint64) uint64 {
 	return x.memory.parts[i].Start + word*wordSize - uint64(x.first[i])*indexPage
 }
 
-// read reads all memory. Where it has too many references, it takes the ones that lead to some
-// targets alone; nil: all.
-func (x *index) read(only map[uint64]bool) error {
-	x.edges, x.only = x.edges[:0], only
+// read reads all memory, and takes the words that lead to some targets alone; nil: all. Where these
+// are too many, the error is errIndexFull, and the index has those that lead to the samples alone.
+func (x *index) read(targets []uint64) error {
+	x.edges = x.edges[:0]
+	x.only = nil
+	if targets != nil {
+		x.take(targets)
+	}
 	clear(x.repeated[:])
 
-	isFull := false
+	prepare, wasMarked := x.memory.prepare, x.isMarked
+	if targets != nil && wasMarked { // the marks of all pieces are known
+		x.memory.prepare = nil
+	}
+	defer func() { x.memory.prepare = prepare }()
+
+	var first []uint64 // references to anything, of a part of the memory
+	before, part := x.memory.read, uint64(0)
 	err := x.memory.each(nil, func(p *piece) error {
-		first := x.numberOf(p)
-		if first == 0 {
+		page := x.numberOf(p)
+		if page == 0 {
 			return errLate
 		}
-		if x.erase(p, first); isFull {
-			return nil
+		if targets == nil || !wasMarked {
+			x.erase(p, page)
 		}
-		err := x.scan(p, first*wordsOfPage)
-		if isFull = errors.Is(err, errIndexFull) && !x.isMarked; isFull {
-			return nil
+		err := x.scan(p, page*wordsOfPage)
+		if errors.Is(err, errIndexFull) && x.only == nil {
+			first, part = x.edges, x.memory.read-before
+			x.edges = nil
+			x.take(x.samples)
+			err = x.scan(p, page*wordsOfPage)
 		}
 		return err
 	})
+
 	x.isMarked = true
-	slices.SortFunc(x.growing, func(a, b sizedContainer) int {
-		return cmp.Compare(b.entries, a.entries)
-	})
-	switch {
-	case err == nil && isFull: // most references may be to data that comes later
-		return x.read(only)
-	case errors.Is(err, errIndexFull) && only == nil:
-		return err
-	case errors.Is(err, errLate) || errors.Is(err, errIndexFull):
-		x.isCut = true
-	case err != nil:
+	x.sortGrowing()
+	x.isCut = x.isCut || errors.Is(err, errLate) || errors.Is(err, errIndexFull)
+	if err != nil && !x.isCut {
 		return err
 	}
 
-	x.dropLeaves()
+	err = nil
+	if part > 0 {
+		// Most references may be to data that came later.
+		first = x.withoutLeaves(first)
+		all := float64(len(first)) * float64(x.memory.read-before) / float64(part)
+		if all < float64(x.most) && !x.isCut && !wasMarked {
+			return x.read(nil)
+		}
+		for _, e := range first {
+			if x.only[e>>32] {
+				x.edges = append(x.edges, e)
+			}
+		}
+
+		slices.Sort(x.edges) // a piece was scanned twice
+		x.edges, err = slices.Compact(x.edges), errIndexFull
+	}
+
+	x.edges = x.withoutLeaves(x.edges)
+	x.divide()
+	return err
+}
+
+// readForSamples reads the words that lead to the samples alone, and marks no data in pools: all
+// references would not fit. isPart leaves pools out, which have most of the memory.
+func (x *index) readForSamples(isPart bool) error {
+	m := x.memory
+	x.take(x.samples)
+	x.isPart, x.isMarked, x.isUnmarked = isPart, true, true
+
+	prepare := m.prepare
+	m.prepare = func(pieces []*piece) {
+		if pieces[0].region.kind == regionHeap && prepare != nil {
+			prepare(pieces)
+		}
+	}
+	defer func() { m.prepare = prepare }()
+
+	err := m.each(func(w mem.Span) bool {
+		return !isPart || m.pools[w.Start/windowBytes] < probesOf(windowBytes)
+	}, func(p *piece) error {
+		page := x.numberOf(p)
+		if page == 0 {
+			return errLate
+		}
+		if p.region.kind == regionHeap {
+			x.erase(p, page)
+		}
+		return x.scan(p, page*wordsOfPage)
+	})
+
+	x.isCut = x.isCut || errors.Is(err, errLate) || errors.Is(err, errIndexFull)
+	if err != nil && !x.isCut {
+		return err
+	}
 	x.divide()
 	return nil
+}
+
+func (x *index) sortGrowing() {
+	slices.SortFunc(x.growing, func(a, b sizedContainer) int {
+		return cmp.Compare(b.entries, a.entries)
+	})
+}
+
+// take makes the index take the words that lead to some targets alone.
+func (x *index) take(targets []uint64) {
+	x.only = make(map[uint64]bool)
+	clear(x.filter)
+	for _, address := range targets {
+		x.only[x.wordOf(address)] = true
+		x.filter.add(address / wordSize % onlyBits)
+	}
 }
 
 // numberOf returns the number of the first page of a piece; 0: it is behind all that are numbered.
@@ -247,6 +333,9 @@ func (x *index) scan(p *piece, first uint64) error {
 		if w-indexPage > high || (w+1)%wordSize > 2 { // a tag changes the lowest bit
 			continue
 		}
+		if x.only != nil && !x.filter.has(w/wordSize%onlyBits) {
+			continue
+		}
 		target := x.wordOf(w)
 		if target == 0 || x.leaves.has(target/2) || x.only != nil && !x.only[target] {
 			continue
@@ -269,22 +358,24 @@ func (x *index) scan(p *piece, first uint64) error {
 // makeRoom makes room for more references; false: there are too many.
 func (x *index) makeRoom() bool {
 	const step, rest = 1 << 17, 8 // one of so many
-	x.dropLeaves()
+	x.edges = x.withoutLeaves(x.edges)
 	if len(x.edges) <= cap(x.edges)/rest*(rest-1) && len(x.edges) > 0 {
 		return true
 	}
 	if len(x.edges) >= x.most/rest*(rest-1) {
 		return false
 	}
-	grown := make([]uint64, len(x.edges), min(x.most, len(x.edges)*3/2+step))
+	// Memory that is not written takes no place, and to move references takes longer.
+	likely := max(len(x.edges)*3/2+step, int(x.memory.spans.Len())/likelyBytes)
+	grown := make([]uint64, len(x.edges), min(x.most, likely))
 	copy(grown, x.edges)
 	x.edges = grown
 	return true
 }
 
-// dropLeaves drops references to objects that are data: some were read before their target.
-func (x *index) dropLeaves() {
-	x.edges = slices.DeleteFunc(x.edges, func(e uint64) bool { return x.leaves.has(e >> 32 / 2) })
+// withoutLeaves drops references to objects that are data: some were read before their target.
+func (x *index) withoutLeaves(edges []uint64) []uint64 {
+	return slices.DeleteFunc(edges, func(e uint64) bool { return x.leaves.has(e >> 32 / 2) })
 }
 
 // erase marks the chunks and the data of a piece, and erases the words that keep nothing.
@@ -347,7 +438,11 @@ func (x *index) note(object uint64, t *typeInfo, content []byte) {
 	}
 	entries := mem.Word(content, offset)
 	if entries >= minGrowing && entries <= maxItems && len(x.growing) < maxContainers {
-		x.growing = append(x.growing, sizedContainer{object, entries})
+		c := sizedContainer{address: object, entries: entries}
+		if field := x.heap.objects.tableAt(t); field+wordSize <= uint64(len(content)) {
+			c.field, c.table = object+field, mem.Word(content, field)
+		}
+		x.growing = append(x.growing, c)
 	}
 }
 

@@ -69,14 +69,22 @@ func TestIndex(t *testing.T) {
 	t.Run("too many", func(t *testing.T) {
 		x, want := forgeIndex(t, 2)
 		x.most = 1000
+		for to := range want {
+			if x.samples = append(x.samples, to); len(x.samples) == 50 {
+				break
+			}
+		}
 		if err := x.read(nil); !errors.Is(err, errIndexFull) {
 			t.Fatal(err)
+		}
+		for _, to := range x.samples { // of the whole memory
+			mustHave(t, x, to, want[to])
 		}
 		for to, from := range want {
 			if len(from) < 3 {
 				continue
 			}
-			if err := x.read(map[uint64]bool{x.wordOf(to): true}); err != nil || x.isCut {
+			if err := x.read([]uint64{to}); err != nil || x.isCut {
 				t.Fatal(err, x.isCut)
 			}
 			mustHave(t, x, to, from)
@@ -96,7 +104,7 @@ func TestIndex(t *testing.T) {
 				count -= len(from) + len(want[to+wordSize])
 			}
 		}
-		if x.dropLeaves(); len(x.edges) != count {
+		if x.edges = x.withoutLeaves(x.edges); len(x.edges) != count {
 			t.Errorf("%d references, want %d", len(x.edges), count)
 		}
 	})
@@ -212,7 +220,7 @@ func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Searc
 	if isBefore {
 		move()
 	}
-	if err := s.readIndex(suspect.Objects); err != nil || s.late {
+	if err := s.readIndex(suspect.Objects, false); err != nil || s.late {
 		t.Fatal(err, s.late)
 	}
 	if !isBefore {
@@ -225,6 +233,78 @@ func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Searc
 
 	rep := &reporter{heap: h, ways: s.ways, chains: s.chains}
 	return rep.result(suspect, samples[0])
+}
+
+// largeScript has objects in containers, and values that the objects keep.
+const largeScript = `
+class Kept:
+    def __init__(self, n):
+        self.value = [n]
+class Owner:
+    pass
+def made():
+    return [Kept(n) for n in range(60000)]
+objects = made()
+print("objects", *map(id, objects[::4000]))
+print("values", *(id(kept.value) for kept in objects[::4000]))
+%s
+`
+
+// Where memory is so large that an index has not all references, a search begins with the large
+// blocks, and goes on with the others where no variable of these keeps a suspect.
+func TestLargeMemory(t *testing.T) {
+	const wait = "print('ready', flush=True); input()"
+	for name, c := range map[string]struct {
+		script, root string
+		isPart       bool
+	}{
+		"list of a module": {"kept = objects; del objects; " + wait, "kept", true},
+		"dict of a module": {"kept = dict(enumerate(objects)); del objects; " + wait, "kept", true},
+		"set of a function": {
+			"def run(kept):\n    global objects\n    del objects\n    " + wait +
+				"\nrun(set(objects))",
+			"kept", true,
+		},
+		"attribute": {
+			"owner = Owner(); owner.kept = objects; del objects; " + wait, "owner", false,
+		},
+		"small tables": {
+			"kept = [objects[i:i + 9] for i in range(0, 60000, 9)]; del objects; " + wait,
+			"kept", false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			script := fmt.Sprintf(largeScript, c.script)
+			target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
+			suspects := make([]Suspect, 2)
+			for i, line := range target.Await("ready")[:2] {
+				for _, field := range strings.Fields(line)[1:] {
+					address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
+					suspects[i].Objects = append(suspects[i].Objects, address)
+				}
+			}
+			h := openHeap(t, target.PID())
+			h.maxWhole = 1
+			found, err := h.Search(t.Context(), suspects, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			r := found[0]
+			if len(r.Paths) != 1 || r.Paths[0].Samples != r.Samples || r.Samples != 15 ||
+				r.Paths[0].Root.Name != c.root || r.Reason != keeper.ReasonNone {
+				t.Errorf("%+v, want %s", r, c.root)
+			}
+			if isPart := h.memory.read < h.memory.spans.Len(); isPart != c.isPart {
+				t.Errorf("%d bytes of %d were read", h.memory.read, h.memory.spans.Len())
+			}
+			values := found[1]
+			if len(values.Paths) == 0 && values.Reason != keeper.ReasonBudget ||
+				values.Garbage > 0 || len(values.Sweep.Lost) > 0 {
+				t.Errorf("the values: %+v", values)
+			}
+		})
+	}
 }
 
 // growingScript has a list that grows at a line of input, is freed at the next, and has its place

@@ -70,6 +70,7 @@ type reader interface {
 	mem.Reader
 	PeekPages(address uint64, buffer []byte) (present []bool, err error)
 	PeekPagesAt(addresses []uint64, buffer []byte) (present []bool, err error)
+	PeekBlocks(b hostile.Blocks, buffer []byte) (pages []uint64, err error)
 }
 
 // A memory is the part of a process that is searched: its private, writable memory that is in RAM
@@ -85,15 +86,16 @@ type memory struct {
 	// poolSize is the size of a pool of pymalloc. Without Python nothing looks like a pool.
 	poolSize uint64
 	buffer   []byte
-	mmapped  []block        // chunks with a mapping of their own, that are known so far, in order
-	without  mem.Span       // the last memory that was searched back, and in which none begins
-	inside   []part         // whole pages of large chunks of heaps, in use, that were not read
-	others   heap.Blocks    // of another malloc than glibc's; nil: it shows none
-	frames   mem.Spans      // variables of running functions: they are no bulk
-	budget   *budget        // of the census or search
-	prepare  func([]*piece) // before these are visited; nil: nothing is done
-	bulk     uint64         // bytes that are left out
-	read     uint64         // bytes that were read
+	mmapped  []block           // chunks with a mapping of their own, that are known so far, in order
+	without  mem.Span          // the last memory that was searched back, and in which none begins
+	inside   []part            // whole pages of large chunks of heaps, in use, that were not read
+	others   heap.Blocks       // of another malloc than glibc's; nil: it shows none
+	frames   mem.Spans         // variables of running functions: they are no bulk
+	budget   *budget           // of the census or search
+	prepare  func([]*piece)    // before these are visited; nil: nothing is done
+	pools    map[uint64]uint64 // how many probes of a window, by its number, have met pools
+	bulk     uint64            // bytes that are left out
+	read     uint64            // bytes that were read
 	// areObjects are words that were checked, and whether they lead to objects of CPython.
 	areObjects map[uint64]bool
 }
@@ -104,6 +106,7 @@ func newMemory(p *process.Process, r reader) *memory {
 		process:  p,
 		reader:   r,
 		poolSize: pymalloc.MaxPoolSize,
+		pools:    make(map[uint64]uint64),
 		buffer:   make([]byte, pieceBytes),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -39,6 +40,12 @@ func (n *noisyReader) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, er
 	present, err := n.Memory.PeekPagesAt(addresses, buffer)
 	n.spoil(buffer)
 	return present, err
+}
+
+func (n *noisyReader) PeekBlocks(b hostile.Blocks, buffer []byte) ([]uint64, error) {
+	pages, err := n.Memory.PeekBlocks(b, buffer)
+	n.spoil(buffer[:uint64(len(pages))*process.PageSize])
+	return pages, err
 }
 
 func (n *noisyReader) spoil(content []byte) {

@@ -43,6 +43,10 @@ type Heap struct {
 	allocator liveness.ProcessAllocator
 
 	source *sourcecode.Program // nil: it was not read yet
+	// maxWhole is the memory of which an index has all references, if these fit.
+	maxWhole uint64
+	// isStopped: the last search has found who keeps one suspect, and left the others.
+	isStopped bool
 
 	// The rest is of one moment: see refresh.
 	reader  *process.Memory
@@ -68,7 +72,7 @@ func Open(p *process.Process) (*Heap, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Heap{process: p, heads: []uint64{0}}
+	h := &Heap{process: p, heads: []uint64{0}, maxWhole: maxWhole}
 	h.allocator = liveness.AllocatorOf(p, maps)
 
 	found, err := python.Find(p, maps)

@@ -46,6 +46,17 @@ func (o *objectReader) entriesAt(t *typeInfo) (offset uint64, isContainer bool) 
 	return 0, false
 }
 
+// tableAt returns where a list, dict or set has the address of its table.
+func (o *objectReader) tableAt(t *typeInfo) (offset uint64) {
+	switch t.kind {
+	case kindDict:
+		return o.version.DictKeys
+	case kindSet:
+		return o.version.SetTable
+	}
+	return o.version.ListItem
+}
+
 // length returns the number of entries of a container; -1: it is none.
 func (o *objectReader) length(object uint64, t *typeInfo) int64 {
 	if t == nil {

@@ -41,6 +41,9 @@ const (
 	maxInterior  = 64      // words of a block that references may point into
 	rareSamples  = 4       // one of so many without a keeper is not searched for once more
 	nodeContents = 64      // bytes of a block that are read to find its object
+	maxGlobals   = 1 << 14 // entries of the dict of a module that are read
+	// containerHead is how many bytes of a container are read to find its table.
+	containerHead = 64
 )
 
 // A search finds references backwards, a level at a time.
@@ -58,6 +61,9 @@ type search struct {
 	edges int  // of all nodes
 	late  bool // the time is used up
 	moved bool // findMoved has read tables
+	// owners has words that lead to objects in variables, and to tables of containers, by the
+	// address of the object or table; nil: they are not known yet, as the index has all references.
+	owners map[uint64]uint64
 	// done has the samples of which all ways were followed, and whether they lead to a root.
 	done map[*node]bool
 	// chains has the ways from variables to the ends of ways.
@@ -67,6 +73,9 @@ type search struct {
 // movedTime is the most CPU time for which a search looks for tables that have moved, and
 // movedHeadsTime for heads of lists.
 const movedTime, movedHeadsTime = 250 * time.Millisecond, time.Second
+
+// searchSecondsPerByte is the expected cost of an index: see docs/internals/objects.md.
+const searchSecondsPerByte = 2.7 / (1 << 30)
 
 // errLate ends a pass when the time is used up.
 var errLate = errors.New("the time for the search is used up")
@@ -154,7 +163,9 @@ func (h *Heap) searchAgain(
 func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
 	var sweeps []*keeper.Sweep
 	for i := range results {
-		if l := &results[i].Sweep; l.AreMany() {
+		if l := &results[i].Sweep; l.AreMany() && h.isStopped {
+			*l = keeper.Sweep{Samples: l.Samples, Premise: keeper.PremiseBudget, Runtime: l.Runtime}
+		} else if l.AreMany() {
 			sweeps = append(sweeps, l)
 		} else if l.Premise == keeper.PremiseHolds { // else the search knows that it fails
 			*l = keeper.Sweep{Runtime: l.Runtime}
@@ -200,22 +211,18 @@ func (h *Heap) searchOnce(
 func (h *Heap) searchIn(
 	whole *budget, suspects []Suspect, began time.Duration,
 ) ([]keeper.Search, error) {
+	h.isStopped, h.memory.budget = false, whole.most() // the rest is for the results
+	// Where all references would not fit, or take too long, large blocks come first.
+	expected := searchSecondsPerByte * float64(h.memory.spans.Len())
+	isLarge := h.memory.spans.Len() > h.maxWhole ||
+		expected > h.memory.budget.most().left().Seconds()
 	s := newSearch(h)
-	h.memory.budget = whole.most() // the rest is for the results
-
-	samples := make([][]*node, len(suspects))
-	var addresses []uint64
-	for i, suspect := range suspects {
-		samples[i] = s.findSamples(suspect)
-		for _, n := range samples[i] {
-			n.sample = true
-			addresses = append(addresses, n.address)
-		}
+	samples, err := s.find(suspects, isLarge)
+	if err == nil && s.index.isPart && !s.isOneRooted(samples) {
+		s = newSearch(h)
+		samples, err = s.find(suspects, false)
 	}
-	if err := s.readIndex(addresses); err != nil {
-		return nil, err
-	}
-	if err := s.climb(samples); err != nil {
+	if err != nil {
 		return nil, err
 	}
 
@@ -227,6 +234,24 @@ func (h *Heap) searchIn(
 		results[i] = rep.result(suspect, samples[i])
 	}
 	return results, nil
+}
+
+// find finds the samples of suspects, and the ways that lead to them. isPart reads large blocks
+// alone: the tables of the containers with most entries are in these.
+func (s *search) find(suspects []Suspect, isPart bool) (samples [][]*node, err error) {
+	samples = make([][]*node, len(suspects))
+	var addresses []uint64
+	for i, suspect := range suspects {
+		samples[i] = s.findSamples(suspect)
+		for _, n := range samples[i] {
+			n.sample = true
+			addresses = append(addresses, n.address)
+		}
+	}
+	if err := s.readIndex(addresses, isPart); err != nil {
+		return nil, err
+	}
+	return samples, s.climb(samples)
 }
 
 func newSearch(h *Heap) *search {
@@ -245,15 +270,20 @@ func newSearch(h *Heap) *search {
 
 // readIndex reads all memory, in most of the time. The rest is for the levels, also where the index
 // was cut short.
-func (s *search) readIndex(samples []uint64) error {
+func (s *search) readIndex(samples []uint64, isPart bool) error {
 	whole := s.heap.memory.budget
 	s.heap.memory.budget = whole.most()
 	defer func() { s.heap.memory.budget = whole }()
 
 	s.index = s.heap.newIndex(s.heap.memory, samples)
+	if isPart || s.heap.memory.spans.Len() > s.heap.maxWhole {
+		err := s.index.readForSamples(isPart)
+		s.late = s.index.isCut
+		return err
+	}
 	err := s.index.read(nil)
 	if errors.Is(err, errIndexFull) {
-		s.index.only, err = make(map[uint64]bool), nil
+		err = nil // each level makes an index of its own
 	}
 	s.late = s.index.isCut
 	return err
@@ -276,8 +306,9 @@ func (s *search) climb(samples [][]*node) error {
 	after := 0
 	for range maxLevels {
 		frontier, most, isRooted := s.frontier(samples)
-		if s.heap.memory.budget.check() {
-			s.late = true
+		if s.heap.memory.budget.check() || s.index.only != nil && s.isOneRooted(samples) {
+			s.late = !isRooted // each level would read all memory for the others
+			s.heap.isStopped = s.late
 			return nil
 		}
 
@@ -306,6 +337,18 @@ func (s *search) climb(samples [][]*node) error {
 		}
 	}
 	return nil
+}
+
+// isOneRooted reports whether all samples of a suspect have a root.
+func (s *search) isOneRooted(samples [][]*node) bool {
+	return slices.ContainsFunc(samples, func(some []*node) bool {
+		isRootless := func(n *node) bool {
+			found, _, _ := s.ways.rootsOf(n)
+			found = slices.DeleteFunc(found, func(f rootPath) bool { return !f.way.isSearched() })
+			return len(found) == 0
+		}
+		return len(some) > 0 && !slices.ContainsFunc(some, isRootless)
+	})
 }
 
 // above returns the memory of C that refers to memory of C of a level: a graph of C++ objects is
@@ -373,19 +416,29 @@ type hit struct {
 
 // level finds the references to nodes.
 func (s *search) level(frontier []*node) error {
+	var hits []hit
 	if s.index.only != nil { // all references do not fit
-		only := make(map[uint64]bool)
-		for _, n := range frontier {
-			s.nodes.eachTarget(n, func(address uint64) { only[s.index.wordOf(address)] = true })
+		frontier, hits = s.owned(frontier)
+		if len(hits) > 0 { // they come first
+			frontier = nil
 		}
-		if err := s.index.read(only); err != nil {
-			return err
+		targets, isRead := make([]uint64, 0, len(frontier)), true
+		for _, n := range frontier {
+			s.nodes.eachTarget(n, func(address uint64) {
+				targets = append(targets, address)
+				isRead = isRead && s.index.only[s.index.wordOf(address)]
+			})
+		}
+		if !isRead && !s.index.isPart {
+			if err := s.index.read(targets); err != nil {
+				return err
+			}
 		}
 	}
 
-	var hits []hit
 	for _, n := range frontier {
 		n.isFollowed, n.searched = true, !s.index.isCut
+		n.more = n.more || s.index.isPart
 		s.nodes.eachTarget(n, func(address uint64) {
 			words, areAll := s.index.referers(address)
 			n.more = n.more || !areAll || len(hits) > maxHits
@@ -410,6 +463,89 @@ func (s *search) level(frontier []*node) error {
 		hits = hits[n:]
 	}
 	return nil
+}
+
+// owned returns the words that lead to nodes of a level from variables, and to the tables of large
+// containers and of modules. For the other nodes, all memory has to be read.
+func (s *search) owned(level []*node) (others []*node, hits []hit) {
+	if s.owners == nil {
+		s.findOwners()
+	}
+	for _, n := range level {
+		at := s.owners[n.address]
+		if at == 0 || n.sample {
+			others = append(others, n)
+			continue
+		}
+		n.isFollowed, n.searched = true, true
+		n.more = n.more || n.typ != nil // a variable may be one of several
+		hits = append(hits, hit{at, n.address, n})
+	}
+	return others, hits
+}
+
+// findOwners finds the variables of modules and of running functions, and the words that lead to
+// the tables of modules, of large containers and of the containers in variables.
+func (s *search) findOwners() {
+	s.owners = make(map[uint64]uint64)
+	h := s.heap
+	if h.objects == nil {
+		return
+	}
+	for _, c := range s.index.growing {
+		s.owners[c.table] = c.field
+	}
+
+	var values []uint64
+	note := func(at, word uint64) bool {
+		if r, ok := h.memory.regionAt(word); ok && word%wordSize == 0 &&
+			(r.kind == regionAnonymous || r.kind == regionHeap) {
+			s.owners[word] = at
+			values = append(values, word)
+		}
+		return !h.memory.budget.isSpent()
+	}
+
+	for dict := range h.roots.modules {
+		field := dict + h.version.DictKeys
+		table, _ := h.pages.word(field)
+		if shape, ok := h.objects.dicts.keysAt(table); ok {
+			start := table + shape.EntriesAt
+			size := min(uint64(shape.Entries), maxGlobals) * shape.EntrySize
+			h.memory.eachWord(mem.Span{Start: start, End: start + size}, note)
+		}
+		s.owners[table] = field
+	}
+
+	for _, span := range h.roots.frameSpans() {
+		h.memory.eachWord(span, note)
+	}
+
+	slices.Sort(values)
+	heads, err := h.memory.reader.Peek(values, containerHead)
+	if err != nil {
+		return
+	}
+	h.types.learn(heads)
+	for i, head := range heads {
+		if head == nil {
+			continue
+		}
+		t := h.types.at(mem.Word(head, cpython.ObType))
+		if t == nil || t.kind != kindList && t.kind != kindDict && t.kind != kindSet {
+			continue
+		}
+		field, count := h.objects.tableAt(t), uint64(0)
+		if at, _ := h.objects.entriesAt(t); max(at, field)+wordSize <= containerHead {
+			s.owners[mem.Word(head, field)] = values[i] + field
+			count = mem.Word(head, at)
+		}
+		if s.index.isUnmarked && count >= minGrowing && count <= maxItems {
+			c := sizedContainer{address: values[i], entries: count}
+			s.index.growing = append(s.index.growing, c)
+		}
+	}
+	s.index.sortGrowing()
 }
 
 // keep reads the blocks around the first hits, and returns how many of them it has read.
@@ -477,6 +613,9 @@ func (s *search) hit(found hit) {
 
 	e := edge{at: at, value: found.value}
 	e.from, e.root = s.source(at)
+	if s.isErased(e) {
+		return
+	}
 	if e.typ() == nil && n.typ == nil && s.isStreamPointer(at) {
 		n.isBuffer = true
 	}
@@ -494,6 +633,19 @@ func (s *search) hit(found hit) {
 		return
 	}
 	s.add(n, e)
+}
+
+// isErased reports whether a word is one that an index of all references has not: it is data, or in
+// the head of an object.
+func (s *search) isErased(e edge) bool {
+	if s.index.only == nil || e.typ() == nil {
+		return false
+	}
+	head := e.from.address
+	if e.from.typ.flags&cpython.FlagHaveGC != 0 {
+		head -= s.heap.version.GCHead
+	}
+	return e.from.typ.isLeaf() || e.at >= head && e.at < e.from.address+cpython.ObjectHead
 }
 
 // isStreamPointer reports whether a word leads from a FILE to its buffer, which is data.

@@ -187,6 +187,9 @@ func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
 // at returns the type at an address, nil if there is none. It reads each address once. Types
 // lead to other types, and forged ones in a circle: it follows maxBases.
 func (types *typeTable) at(address uint64) *typeInfo {
+	if address%wordSize != 0 { // most words of data
+		return nil
+	}
 	recent := &types.recent[placeOf(address, recentBits)]
 	if recent.address == address {
 		return recent.t
@@ -277,7 +280,8 @@ func (types *typeTable) appendUnknown(unknown []uint64, content []byte) []uint64
 		}
 
 		address := mem.Word(content, head+cpython.ObType)
-		if types.recent[placeOf(address, recentBits)].address == address {
+		isPlausible := address%wordSize == 0 && address >= process.PageSize && address < maxAddress
+		if !isPlausible || types.recent[placeOf(address, recentBits)].address == address {
 			continue
 		}
 		if !types.none.has(address) && types.known[address] == nil && types.mayBe(address) {

@@ -230,7 +230,7 @@ func searchCut(t *testing.T, h *Heap, suspects []Suspect, isCut bool) (all []kee
 		samples = append(samples, s.findSamples(suspect))
 		addresses = append(addresses, suspect.Objects...)
 	}
-	if err := s.readIndex(addresses); err != nil {
+	if err := s.readIndex(addresses, false); err != nil {
 		t.Fatal(err)
 	}
 	s.index.isCut = isCut

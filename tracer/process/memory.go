@@ -247,6 +247,15 @@ func (m *Memory) PeekPagesAt(addresses []uint64, buffer []byte) (present []bool,
 	return present, m.process.noteStall(err)
 }
 
+// PeekBlocks is hostile.BlockPages.
+func (m *Memory) PeekBlocks(b hostile.Blocks, buffer []byte) (pages []uint64, err error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	pages, err = hostile.BlockPages(m.mem, m.pagemap, b, buffer)
+	return pages, m.process.noteStall(err)
+}
+
 func (m *Memory) check() error {
 	if err := m.process.Stalled(); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -241,6 +242,75 @@ func TestPeek(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPeekBlocks reads the pages of blocks that follow each other, and passes over the inside of
+// long ones.
+func TestPeekBlocks(t *testing.T) {
+	const pages, long = 64, 4
+	memory := mapPages(t, pages)
+	start := uint64(uintptr(unsafe.Pointer(&memory[0])))
+	header := func(offset, size uint64) {
+		binary.NativeEndian.PutUint64(memory[offset+8:], size|1)
+	}
+	p := open(t, os.Getpid())
+	m := must(p.OpenMemory())
+	defer m.Close()
+	read := func(from, size uint64) (indices []uint64) {
+		t.Helper()
+		buffer := make([]byte, size*PageSize)
+		found := must(m.PeekBlocks(hostile.Blocks{
+			At: start + from, End: start + pages*PageSize, Long: long * PageSize, First: 512,
+		}, buffer))
+		for i, page := range found {
+			offset := page - start
+			if !bytes.Equal(buffer[uint64(i)*PageSize:][:PageSize], memory[offset:][:PageSize]) {
+				t.Errorf("page %d is another", offset/PageSize)
+			}
+			indices = append(indices, offset/PageSize)
+		}
+		return indices
+	}
+
+	for i := range memory {
+		memory[i] = byte(i / 7)
+	}
+	header(16, 5*PageSize)                            // long
+	header(16+5*PageSize, PageSize-272)               // short, up to 6 pages less 256
+	header(6*PageSize-256, 8*PageSize)                // long, and its first bytes are in two pages
+	header(14*PageSize-256, 2*PageSize)               // not long
+	header(16*PageSize-256, 48*PageSize+256-PageSize) // long, up to the last page
+	header(63*PageSize, 2*PageSize)                   // behind the end
+	for _, c := range []struct {
+		from, size uint64
+		want       []uint64
+	}{
+		{16, pages, []uint64{0, 5, 6, 13, 14, 15, 16, 63}},
+		{16, 4, []uint64{0, 5, 6, 13}},
+		{6*PageSize - 256, pages, []uint64{5, 6, 13, 14, 15, 16, 63}},
+		{64 * PageSize, pages, nil},
+		{17*PageSize - 8, pages, []uint64{16}}, // a header in two pages
+	} {
+		if got := read(c.from, c.size); !slices.Equal(got, c.want) {
+			t.Errorf("from %d, %d pages: %d, want %d", c.from, c.size, got, c.want)
+		}
+	}
+
+	for at := uint64(0); at < pages*PageSize; at += 64 {
+		header(at, 64)
+	}
+	if got := read(0, pages); len(got) == 0 || len(got) == pages {
+		t.Errorf("%d pages of short blocks", len(got))
+	}
+	header(0, 0)
+	if got := read(0, pages); !slices.Equal(got, []uint64{0}) {
+		t.Errorf("no block: %d", got)
+	}
+	tracertest.NoError(t, unix.Madvise(memory[5*PageSize:6*PageSize], unix.MADV_DONTNEED))
+	header(0, 5*PageSize)
+	if got := read(0, pages); !slices.Equal(got, []uint64{0}) {
+		t.Errorf("a page that is not in RAM: %d", got)
+	}
 }
 
 // A process that has forked shares its pages with its child. Reading must not unshare them, as

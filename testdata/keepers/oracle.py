@@ -100,7 +100,7 @@ def variables(holder, thing, below):
         frame = getattr(holder, attribute) if is_a(holder, kind) else None
         if frame is not None:
             return [
-                local_text(frame, name, "generator ")
+                local_text(frame, name, "coroutine " if inspect.iscoroutine(referrer) else "generator ")
                 for name, value in frame.f_locals.items()
                 if value is (below if thing is frame else thing)  # before 3.11 the frame is an object between
             ]

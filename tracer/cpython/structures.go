@@ -73,6 +73,7 @@ type Structures struct {
 	FrameValuestack uint64 // f_valuestack
 	FrameFStacktop  uint64 // f_stacktop: a pointer, 0 while the frame is executing
 	FrameStackdepth uint64 // f_stackdepth: an int, negative while the frame is executing
+	FrameGen        uint64 // f_gen: a generator that the frame does not keep, but is kept by
 	// FrameFrame is f_frame, the pointer to the _PyInterpreterFrame. FrameData is _f_frame_data,
 	// where that frame lies once it has ended.
 	FrameFrame, FrameData uint64

@@ -134,6 +134,7 @@ var v310 = Version{
 		FrameValuestack:   64,
 		FrameFStacktop:    Absent,
 		FrameStackdepth:   80,
+		FrameGen:          88,
 		FrameFrame:        Absent,
 		FrameData:         Absent,
 		FrameGlobals:      48,

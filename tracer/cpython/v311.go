@@ -134,6 +134,7 @@ var v311 = Version{
 		FrameValuestack:   Absent,
 		FrameFStacktop:    Absent,
 		FrameStackdepth:   Absent,
+		FrameGen:          Absent,
 		FrameFrame:        24,
 		FrameData:         48,
 		FrameGlobals:      8,

@@ -134,6 +134,7 @@ var v312 = Version{
 		FrameValuestack:   Absent,
 		FrameFStacktop:    Absent,
 		FrameStackdepth:   Absent,
+		FrameGen:          Absent,
 		FrameFrame:        24,
 		FrameData:         48,
 		FrameGlobals:      24,

@@ -134,6 +134,7 @@ var v313 = Version{
 		FrameValuestack:   Absent,
 		FrameFStacktop:    Absent,
 		FrameStackdepth:   Absent,
+		FrameGen:          Absent,
 		FrameFrame:        24,
 		FrameData:         64,
 		FrameGlobals:      24,

@@ -134,6 +134,7 @@ var v315 = Version{
 		FrameValuestack:   Absent,
 		FrameFStacktop:    Absent,
 		FrameStackdepth:   Absent,
+		FrameGen:          Absent,
 		FrameFrame:        24,
 		FrameData:         72,
 		FrameGlobals:      24,

@@ -134,6 +134,7 @@ var v38 = Version{
 		FrameValuestack:   64,
 		FrameFStacktop:    72,
 		FrameStackdepth:   Absent,
+		FrameGen:          96,
 		FrameFrame:        Absent,
 		FrameData:         Absent,
 		FrameGlobals:      48,

@@ -349,6 +349,8 @@ func (o *objectReader) isWeak(p *node, at uint64) bool {
 		return true
 	case p.typ.name == "_contextvars.ContextVar" || p.typ.name == "ContextVar":
 		return offset >= cpython.ContextVarCached
+	case p.typ.kind == kindFrame && offset == s.FrameGen:
+		return true
 	case p.typ.kind == kindWeakref:
 		return offset < s.WeakrefSize && offset != cpython.WeakrefCallback
 	case p.typ.kind == kindType: // caches of methods, and lists of derived types

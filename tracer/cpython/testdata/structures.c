@@ -101,6 +101,7 @@ static void print_frames(void) {
 	MEMBER(FrameGlobals, PyFrameObject, f_globals);
 	MEMBER(FrameValuestack, PyFrameObject, f_valuestack);
 	MEMBER(FrameLocalsplus, PyFrameObject, f_localsplus);
+	MEMBER(FrameGen, PyFrameObject, f_gen);
 	MEMBER(GenFrame, PyGenObject, gi_frame);
 #if PY_MINOR_VERSION < 10
 	MEMBER(FrameFStacktop, PyFrameObject, f_stacktop);

@@ -190,6 +190,16 @@ func (s *Summary) MainKeeper() *Keeper {
 	return nil
 }
 
+// KeeperOfStep is the keeper about which something is to be done: MainKeeper, or else who keeps the
+// container that gains entries; nil: there is none.
+func KeeperOfStep(s *Summary) *Keeper {
+	k := s.MainKeeper()
+	if gains, ok := s.Evidence.Gains(); ok && k == nil {
+		return KeeperThatGains(s, gains.PerMinute)
+	}
+	return k
+}
+
 // KeeperThatGains is who keeps objects in a container that gains so many entries a minute; nil: nobody
 // does.
 func KeeperThatGains(s *Summary, perMinute float64) *Keeper {

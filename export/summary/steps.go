@@ -343,6 +343,9 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	if _, pileUp := s.Evidence.Threads(); pileUp && s.MainKeeper() == nil && len(s.Suspects) > 0 {
 		return Step{Code: StepKeeperThreads}, true
 	}
+	if k := KeeperOfStep(s); k != s.MainKeeper() {
+		return Step{Code: s.keeperStep(k)}, true
+	}
 
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
@@ -348,6 +349,37 @@ func TestTensorsText(t *testing.T) {
 	const look = "does len(leaky_trainer.hooks) have to grow? If not, give it a limit"
 	if next := result.Block(LabelDoNext); !strings.HasPrefix(next[0], look) {
 		t.Errorf("DO NEXT is %q", next)
+	}
+}
+
+// Growth without a cause: a container that gains entries may keep it, and is no more than beside it.
+func TestGainsInGrowth(t *testing.T) {
+	s := readSummary(t, "testdata/results/objects.json")
+	s.Diagnoses = []summary.Diagnosis{{
+		Process: s.Process.PID, Cause: diagnosis.Undecided, Share: 1,
+	}}
+	s.Suspects, s.Objects = nil, nil
+	s.Evidence = &summary.Evidence{
+		For: []conclude.Fact{{Code: conclude.FactGains, PerMinute: 461, Length: 3}},
+	}
+	s.Keepers = summary.KeepersOf([]keeper.Search{{
+		PID: s.Process.PID, Type: "torch.Tensor", Samples: 8, Paths: []keeper.Path{pathTo("losses", 8)},
+	}})
+	result := ResultOf(s, Place{Dir: "dir"})
+	mustFit(t, result)
+	where := result.Block(LabelWhere)
+	const beside = "objects beside it are kept by leaky_trainer.losses (dict, "
+	if last := where[len(where)-1]; !strings.HasPrefix(last, beside) {
+		t.Errorf("WHERE is %q", where)
+	}
+	const look = "does len(leaky_trainer.losses) have to grow? If not, give it a limit"
+	if next := result.Block(LabelDoNext); !strings.HasPrefix(next[0], look) {
+		t.Errorf("DO NEXT is %q", next)
+	}
+	for _, note := range result.Block(LabelNote) {
+		if strings.Contains(note, "meant to grow") {
+			t.Errorf("NOTE says it again: %q", note)
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 		}
 	}
 
-	if gains, ok := s.Evidence.Gains(); ok {
+	if gains, ok := s.Evidence.Gains(); ok && !grows(s) { // else WHERE has it
 		notes = append(notes, gainsNote(summary.KeeperThatGains(s, gains.PerMinute))...)
 	}
 	unknown := freeUnknownLine(s)

@@ -36,7 +36,7 @@ func whereLines(s *summary.Summary, place Place) []string {
 	case main == nil && len(suspects) == 0:
 		if kind, _, ok := growingKind(s); ok {
 			if lines := rowLines(rowsOfKinds(s, kind), "allocated or first touched here"); len(lines) > 0 {
-				return lines
+				return withKeeper(lines, keptLines(s, place, ResultWidth-labelWidth))
 			}
 		}
 	case main == nil:
@@ -89,14 +89,10 @@ func freeLines(
 ) []string {
 	const text = "no call site: this memory is free"
 	if len(suspects) == 0 || !isKeptBeside(s) {
-		k, lines := (*summary.Keeper)(nil), []string{text}
 		if _, isPinned := s.Evidence.Pins(); isPinned {
-			k = s.MainKeeper()
+			return append([]string{text}, besideLines(s.MainKeeper(), ResultWidth-labelWidth)...)
 		}
-		for _, line := range KeptBy(k, ResultWidth-labelWidth-len(besidePrefix)) {
-			lines = append(lines, besidePrefix+line)
-		}
-		return lines
+		return []string{text}
 	}
 	first := fmt.Sprintf("%4s  %s", sharePercent(main.Share), text)
 	suspects = withinKept(s, suspects)
@@ -117,8 +113,14 @@ func withinKept(s *summary.Summary, suspects []summary.Suspect) []summary.Suspec
 	return suspects
 }
 
-// besidePrefix begins a line about objects beside the memory that grows.
-const besidePrefix = "objects beside it are "
+// besideLines are who keeps objects beside the memory that grows, in so many columns.
+func besideLines(k *summary.Keeper, width int) (lines []string) {
+	const prefix = "objects beside it are "
+	for _, line := range KeptBy(k, width-len(prefix)) {
+		lines = append(lines, prefix+line)
+	}
+	return lines
+}
 
 // shareWidth is the width of a share before a call site.
 const shareWidth = len("100%  ")
@@ -160,6 +162,9 @@ func keptLines(s *summary.Summary, place Place, width int) []string {
 	}
 	if kept := KeptBy(s.MainKeeper(), width); len(kept) > 0 {
 		return kept
+	}
+	if lines := besideLines(summary.KeeperOfStep(s), width); len(lines) > 0 {
+		return lines
 	}
 	return unkeptLine(s, place)
 }

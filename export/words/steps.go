@@ -176,7 +176,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	if isStack && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
 		return causeStep(s, diagnosis.HeapLeak)
 	}
-	k := s.MainKeeper()
+	k := summary.KeeperOfStep(s)
 	if step.Code == summary.StepKeeperClear && k != nil && len(k.Paths) > 0 &&
 		k.Paths[0].Root.IsCall() {
 		texts := []string{"%s: let that call end, or set it to None when done", "clear %s when done"}
@@ -292,7 +292,7 @@ func userPlace(c summary.Suspect) string {
 
 // keptIn is the variable of a step about a keeper.
 func keptIn(s *summary.Summary, code summary.StepCode) string {
-	k := s.MainKeeper()
+	k := summary.KeeperOfStep(s)
 	if g := s.GPUInCharge(); g != nil {
 		k = s.TensorKeeper(g)
 	}

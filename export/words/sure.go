@@ -417,7 +417,8 @@ func sooner(v summary.Verdict) string {
 			return "the end of the compiling"
 		case conclude.FactNoEpoch:
 			return "the end of the epoch"
-		case conclude.FactKeeper, conclude.FactAppended, conclude.FactWriteOnly, conclude.FactKept:
+		case conclude.FactKeeper, conclude.FactAppended, conclude.FactWriteOnly, conclude.FactKept,
+			conclude.FactGains:
 			return "whether that variable is meant to grow"
 		}
 	}

@@ -52,7 +52,7 @@ const (
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactPins      FactCode = "pins"          // a container gains PerMinute entries, which can pin it
 	FactThreads   FactCode = "threads"       // PerMinute threads more, and none has ended
-	FactGains     FactCode = "gains"         // memory does not grow, and a container gains PerMinute entries
+	FactGains     FactCode = "gains"         // a container gains PerMinute entries, of unknown memory
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
 	FactUnheld    FactCode = "unheld"        // one search found no reference to Count of Needed samples
@@ -126,7 +126,8 @@ type rule func(*known) (Fact, bool)
 // speakFor and speakAgainst are all rules, by their weight: one line a fact.
 var (
 	speakFor = []rule{
-		checks, mature, threads, keeperGrows, pins, unheld, callSites, straight, faster, afterWarmup,
+		checks, mature, threads, keeperGrows, pins, gains, unheld, callSites, straight, faster,
+		afterWarmup,
 	}
 	speakAgainst = []rule{
 		fewChecks, garbage, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
@@ -301,9 +302,15 @@ func threads(k *known) (Fact, bool) {
 }
 
 // gains is a container that has only gained entries, where memory is flat or not known to grow: a leak
-// of small objects that fill memory which was free before.
+// of small objects that fill memory which was free before. Where memory grows and most of that has no
+// cause, the container may keep it: the memory of C++ behind its entries is not counted.
 func gains(k *known) (Fact, bool) {
-	if k.result == nil || !k.Class.IsFlat() && k.Class != verdict.ClassTooShort {
+	switch {
+	case k.result == nil:
+		return Fact{}, false
+	case k.Class.IsFlat(), k.Class == verdict.ClassTooShort:
+	case !k.grows(), k.cause(diagnosis.Undecided) < minSites,
+		mainSearch(&k.result.Main, k.result.Keepers) != nil:
 		return Fact{}, false
 	}
 	for _, s := range k.result.Keepers {
@@ -314,7 +321,8 @@ func gains(k *known) (Fact, bool) {
 		if at < 0 {
 			continue
 		}
-		if l := &s.Paths[0].Links[at]; isAppendOnly(l) {
+		l := &s.Paths[0].Links[at]
+		if isAppendOnly(l) || k.grows() && l.AppendOnly && gained(l) >= minAppended {
 			return Fact{Code: FactGains, PerMinute: l.PerMinute, Length: l.GrowthS}, true
 		}
 	}

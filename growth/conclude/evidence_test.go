@@ -257,6 +257,26 @@ func TestFacts(t *testing.T) {
 			},
 			nil, nil,
 		},
+		"a container gains entries, of growth without a cause": {
+			func(_ *verdict.Verdict, r *Result) {
+				cause(r, diagnosis.Undecided, 0.9)
+				r.Keepers = []keeper.Search{keepsType(8, 5)}
+				r.Keepers[0].Paths[0].Links[0].AppendOnly = true
+				r.Keepers[0].Paths[0].Links[0].GrowthS = 30
+			},
+			[]FactCode{FactGains},
+			[]FactCode{FactNoCause},
+		},
+		"a container gains entries, of growth with a cause": {
+			func(_ *verdict.Verdict, r *Result) {
+				cause(r, diagnosis.Undecided, 0.3)
+				r.Keepers = []keeper.Search{keepsType(8, 5)}
+				r.Keepers[0].Paths[0].Links[0].AppendOnly = true
+				r.Keepers[0].Paths[0].Links[0].GrowthS = 30
+			},
+			nil,
+			[]FactCode{FactNoCause},
+		},
 		"threads that never end": {
 			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 5, 5, 11) },
 			[]FactCode{FactThreads},

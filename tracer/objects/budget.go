@@ -59,14 +59,6 @@ func (b *budget) part(limit time.Duration) *budget {
 	return &part
 }
 
-// left returns the rest of the CPU time.
-func (b *budget) left() time.Duration {
-	if b.ends == 0 {
-		return noLimit
-	}
-	return b.ends - process.OwnCPUTime()
-}
-
 // isSpent reports whether the time is used up. It is cheap enough for each reference.
 func (b *budget) isSpent() bool {
 	if b == nil || b.isOver {

@@ -74,9 +74,6 @@ type search struct {
 // movedHeadsTime for heads of lists.
 const movedTime, movedHeadsTime = 250 * time.Millisecond, time.Second
 
-// searchSecondsPerByte is the expected cost of an index: see docs/internals/objects.md.
-const searchSecondsPerByte = 2.7 / (1 << 30)
-
 // errLate ends a pass when the time is used up.
 var errLate = errors.New("the time for the search is used up")
 
@@ -212,11 +209,7 @@ func (h *Heap) searchIn(
 	whole *budget, suspects []Suspect, began time.Duration,
 ) ([]keeper.Search, error) {
 	h.isStopped, h.memory.budget = false, whole.most() // the rest is for the results
-	// Where all references would not fit, or take too long, large blocks come first.
-	expected := searchSecondsPerByte * float64(h.memory.spans.Len())
-	isLarge := h.memory.spans.Len() > h.maxWhole ||
-		expected > h.memory.budget.most().left().Seconds()
-	s := newSearch(h)
+	s, isLarge := newSearch(h), h.memory.spans.Len() > h.maxWhole
 	samples, err := s.find(suspects, isLarge)
 	if err == nil && s.index.isPart && !s.isOneRooted(samples) {
 		s = newSearch(h)

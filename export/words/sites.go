@@ -52,6 +52,7 @@ func whereLines(s *summary.Summary, place Place) []string {
 	}
 
 	kept := keptLines(s, place, ResultWidth-labelWidth)
+
 	heap, _ := heapSource(s) // a process that has ended early has no count with it
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:
@@ -163,6 +164,7 @@ func keptLines(s *summary.Summary, place Place, width int) []string {
 	if kept := KeptBy(s.MainKeeper(), width); len(kept) > 0 {
 		return kept
 	}
+
 	if lines := besideLines(summary.KeeperOfStep(s), width); len(lines) > 0 {
 		return lines
 	}

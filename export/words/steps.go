@@ -191,6 +191,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 // causeStep is the remedy of a cause.
 func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
+
 	if k := s.UnansweredKeeper(); cause.IsOfObjects() && k != nil && k.Lost > 0 {
 		missing := "free"
 		if s.Objects != nil {

@@ -106,26 +106,42 @@ func IsTensor(name string) bool {
 	return name == "torch.Tensor" || name == "torch.nn.parameter.Parameter"
 }
 
-// GrownStorages is by how many bytes the CPU storages of tensors grew between two censuses. margin are
-// the bytes of the storages that one of the two may have found by chance: the step that was under way
-// had one more of each kind. It returns false where one census does not know the storages.
-func GrownStorages(before, after *Result) (bytes, margin float64, ok bool) {
-	if before == nil || after == nil || before.Elapsed >= after.Elapsed ||
-		before.Tensors.Unknown != "" || after.Tensors.Unknown != "" {
+// GrownStorages is by how many bytes the CPU storages of tensors grew between two of some censuses of a
+// process. margin are the bytes that may be there by chance: the step that was under way had one more
+// storage of each kind, or as much more as a census between the two is off their line. It returns false
+// where one of the two does not know the storages.
+func GrownStorages(all []*Result, before, after *Result) (bytes, margin float64, ok bool) {
+	if before == nil || after == nil || before.Elapsed >= after.Elapsed {
+		return 0, 0, false
+	}
+	first, one, isKnown := storagesOf(before)
+	last, another, areKnown := storagesOf(after)
+	if !isKnown || !areKnown {
 		return 0, 0, false
 	}
 
-	add := func(r *Result, sign float64) {
-		for _, g := range r.Tensors.Groups {
-			if g.Device == "cpu" && g.Storages > 0 {
-				bytes += sign * float64(g.Bytes)
-				margin += float64(g.Bytes) / float64(g.Storages)
-			}
+	bytes, margin = last-first, one+another
+	for _, between := range all {
+		held, _, ok := storagesOf(between)
+		if !ok || between.Elapsed <= before.Elapsed || between.Elapsed >= after.Elapsed {
+			continue
+		}
+		part := (between.Elapsed - before.Elapsed).Seconds() / (after.Elapsed - before.Elapsed).Seconds()
+		margin = max(margin, math.Abs(held-first-part*bytes))
+	}
+	return bytes, margin, true
+}
+
+// storagesOf returns the bytes of the CPU storages that a census has found, and of one storage of each
+// kind; false: they are not known.
+func storagesOf(r *Result) (bytes, one float64, ok bool) {
+	for _, g := range r.Tensors.Groups {
+		if g.Device == "cpu" && g.Storages > 0 {
+			bytes += float64(g.Bytes)
+			one += float64(g.Bytes) / float64(g.Storages)
 		}
 	}
-	add(before, -1)
-	add(after, 1)
-	return bytes, margin, true
+	return bytes, one, r.Tensors.Unknown == ""
 }
 
 // Nearest sorts types that grow by how near they are to a user: first the classes of the program

@@ -132,18 +132,22 @@ func TestGrownStorages(t *testing.T) {
 	unknown.Tensors.Unknown = TooMany
 	first := at(1, group(8, "cpu", 10, 1000), group(4, "cpu", 2, 600), group(8, "cuda:0", 1, 9000))
 	last := at(3, group(8, "cpu", 30, 3000), group(4, "cpu", 1, 300), group(8, "cuda:0", 5, 45000))
+	near, far := at(2, group(8, "cpu", 24, 2400)), at(2, group(8, "cpu", 4, 400))
 	for name, c := range map[string]struct {
-		before, after *Result
-		bytes, margin float64
-		ok            bool
+		between, before, after *Result
+		bytes, margin          float64
+		ok                     bool
 	}{
-		"grown":           {first, last, 1700, 800, true},
-		"one census":      {nil, last, 0, 0, false},
-		"in wrong order":  {last, first, 0, 0, false},
-		"not known":       {first, unknown, 0, 0, false},
-		"without tensors": {at(1), at(2), 0, 0, true},
+		"grown":                    {first, first, last, 1700, 800, true},
+		"a line":                   {near, first, last, 1700, 800, true},
+		"no line":                  {far, first, last, 1700, 2050, true},
+		"not known between":        {unknown, first, last, 1700, 800, true},
+		"one census":               {first, nil, last, 0, 0, false},
+		"in wrong order":           {first, last, first, 0, 0, false},
+		"not known":                {first, first, unknown, 0, 0, false},
+		"a process without tensor": {first, at(1), at(2), 0, 0, true},
 	} {
-		bytes, margin, ok := GrownStorages(c.before, c.after)
+		bytes, margin, ok := GrownStorages([]*Result{c.between}, c.before, c.after)
 		if bytes != c.bytes || margin != c.margin || ok != c.ok {
 			t.Errorf("%s: %g, %g, %t", name, bytes, margin, ok)
 		}

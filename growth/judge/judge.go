@@ -155,7 +155,7 @@ func (j *Judgement) evidence(
 		Freed: freedBetween(start, end),
 	}
 	before, after := census.Around(c.Censuses, e.Start)
-	if bytes, margin, ok := census.GrownStorages(before, after); ok {
+	if bytes, margin, ok := census.GrownStorages(c.Censuses, before, after); ok {
 		e.Storages = diagnosis.Storages{
 			Bytes: bytes, Margin: margin, From: before.Elapsed, To: after.Elapsed,
 		}

@@ -341,6 +341,9 @@ func DiagnosesOf(process int, diagnoses []diagnosis.Diagnosis) []Diagnosis {
 	return out
 }
 
+// isOf reports whether a diagnosis has a cause; nil has none.
+func (d *Diagnosis) isOf(cause diagnosis.Cause) bool { return d != nil && d.Cause == cause }
+
 // MainCause is the cause of most of the growth of the main process; nil: there is none. Pages of
 // files are no cause of growth that lasts: then it is the cause of most of the rest.
 func (s *Summary) MainCause() *Diagnosis {

@@ -24,7 +24,8 @@ type Evidence struct {
 // Pins is the fact that objects are kept that can pin freed memory, if it is one.
 func (e *Evidence) Pins() (f conclude.Fact, ok bool) { return e.fact(conclude.FactPins) }
 
-// Gains is the fact that a container only gains entries while memory does not grow, if it is one.
+// Gains is the fact that a container only gains entries, where memory does not grow or most of its
+// growth has no cause, if it is one.
 func (e *Evidence) Gains() (f conclude.Fact, ok bool) { return e.fact(conclude.FactGains) }
 
 // Threads is the fact that threads pile up, if it is one.

@@ -163,9 +163,8 @@ func (k *Keeper) IsCycle() bool {
 // it is not known.
 func (s *Summary) MainKeeper() *Keeper {
 	main := s.MainCause()
-	// The suspects are little beside tensors.
-	areTensors := main != nil && main.Cause == diagnosis.Tensors
-	if len(s.Suspects) > 0 && !areTensors {
+	areTensors := main.isOf(diagnosis.Tensors)
+	if len(s.Suspects) > 0 && !areTensors { // they are little beside tensors
 		if k := KeeperOf(s.Keepers, &s.Suspects[0]); k != nil && k.isAnswer() {
 			return k
 		}
@@ -173,7 +172,7 @@ func (s *Summary) MainKeeper() *Keeper {
 	if pins, ok := s.Evidence.Pins(); ok {
 		return KeeperThatGains(s, pins.PerMinute)
 	}
-	if s.Objects == nil || !areTensors && (main == nil || main.Cause != diagnosis.PythonObjects) {
+	if s.Objects == nil || !areTensors && !main.isOf(diagnosis.PythonObjects) {
 		return nil
 	}
 	for _, t := range s.Objects.Types {
@@ -219,8 +218,7 @@ func KeeperThatGains(s *Summary, perMinute float64) *Keeper {
 // UnansweredKeeper is the search for who keeps the memory of the first suspect, or else of a type that
 // grows, which has found no answer; nil: none was made.
 func (s *Summary) UnansweredKeeper() *Keeper {
-	main := s.MainCause()
-	if len(s.Suspects) > 0 && (main == nil || main.Cause != diagnosis.Tensors) {
+	if len(s.Suspects) > 0 && !s.MainCause().isOf(diagnosis.Tensors) {
 		if k := KeeperOf(s.Keepers, &s.Suspects[0]); k != nil {
 			return k
 		}

@@ -340,19 +340,17 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	case s.Lost != nil:
 		return Step{Code: StepLost}, true
 	}
-	if _, pileUp := s.Evidence.Threads(); pileUp && s.MainKeeper() == nil && len(s.Suspects) > 0 {
-		return Step{Code: StepKeeperThreads}, true
-	}
-	if k := KeeperOfStep(s); k != s.MainKeeper() {
-		return Step{Code: s.keeperStep(k)}, true
-	}
 
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
 	isOfObjects := main != nil && main.Cause.IsOfObjects()
 	if main == nil || isOfObjects {
-		if k := s.MainKeeper(); k != nil && !isRecompiled && !k.isUnnamed() {
+		k := KeeperOfStep(s)
+		if k != nil && !isRecompiled && !k.isUnnamed() {
 			return Step{Code: s.keeperStep(k)}, true
+		}
+		if _, pileUp := s.Evidence.Threads(); pileUp && k == nil && len(s.Suspects) > 0 {
+			return Step{Code: StepKeeperThreads}, true
 		}
 	}
 	if main == nil {
@@ -418,8 +416,9 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 	path := &k.Paths[0]
 	_, pileUp := s.Evidence.Threads()
 	switch {
-	case pileUp && path.Root.Kind == keeper.RootLocal:
-		return StepKeeperThreads
+	case pileUp && path.Root.Kind == keeper.RootLocal &&
+		!slices.ContainsFunc(path.Links, isGrowingContainer):
+		return StepKeeperThreads // each has a variable of that name
 	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Limit > 0 }):
 		return StepKeeperBounded
 	case path.Root.Kind == keeper.RootCache:

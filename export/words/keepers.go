@@ -116,11 +116,15 @@ func objectsText(s *summary.Summary, room int) string {
 // tensorsText names the tensors whose storages grow most: "CPU tensors that are kept, float32 [128,
 // 100]".
 func tensorsText(o *summary.Objects, text string) string {
-	if o == nil || len(o.Tensors) == 0 || o.Tensors[0].Device != "cpu" {
+	if o == nil {
+		return text
+	}
+	i := slices.IndexFunc(o.Tensors, func(g summary.TensorGroup) bool { return g.Device == "cpu" })
+	if i < 0 {
 		return text
 	}
 
-	first := o.Tensors[0]
+	first := o.Tensors[i]
 	first.WithGradFn = 0
 	return text + ", " + strings.TrimSuffix(Tensor(first), " cpu")
 }

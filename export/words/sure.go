@@ -81,7 +81,7 @@ var factTexts = map[conclude.FactCode]factText{
 		return text + ": " + units.Thousands(units.Round(f.PerMinute)) + " more/min"
 	},
 	conclude.FactThreads: func(f conclude.Fact, _ summary.Verdict) string {
-		return units.Thousands(units.Round(f.PerMinute)) + " more threads/min, and none has ended"
+		return units.Thousands(units.Round(f.PerMinute)) + " more threads/min, and their number never fell"
 	},
 	conclude.FactGains: func(f conclude.Fact, _ summary.Verdict) string {
 		return "a container gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"

@@ -1,6 +1,7 @@
 package conclude
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -51,7 +52,7 @@ const (
 	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactPins      FactCode = "pins"          // a container gains PerMinute entries, which can pin it
-	FactThreads   FactCode = "threads"       // PerMinute threads more, and none has ended
+	FactThreads   FactCode = "threads"       // PerMinute threads more, whose number never fell
 	FactGains     FactCode = "gains"         // a container gains PerMinute entries, of unknown memory
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
@@ -276,28 +277,28 @@ func keeperGrows(k *known) (Fact, bool) {
 	return f, true
 }
 
-// threads are threads that wait for ever: each keeps its stack, and the objects of its functions.
+// threads are threads that become more all the time, as the ones that wait for ever do: each keeps its
+// stack, and the objects of its functions. A pool that starts its threads once is none.
 func threads(k *known) (Fact, bool) {
 	if k.result == nil || k.result.Main.History == nil {
 		return Fact{}, false
 	}
-	var first, last growth.Sample
-	for _, s := range k.result.Main.History.Timeline {
-		switch {
-		case s.Elapsed < k.result.Main.Window.From || s.Threads == growth.Unknown:
-			continue
-		case last.Threads > s.Threads:
-			return Fact{}, false
-		case first.Threads == 0:
-			first = s
-		}
-		last = s
-	}
-
-	more, minutes := last.Threads-first.Threads, (last.Elapsed - first.Elapsed).Minutes()
-	if more < minThreads {
+	main := &k.result.Main
+	samples := slices.DeleteFunc(slices.Clone(main.History.Timeline), func(s growth.Sample) bool {
+		return s.Elapsed < main.Window.From || s.Threads == growth.Unknown
+	})
+	isRising := slices.IsSortedFunc(samples,
+		func(a, b growth.Sample) int { return cmp.Compare(a.Threads, b.Threads) })
+	if len(samples) < 3 || !isRising {
 		return Fact{}, false
 	}
+
+	first, middle, last := samples[0], samples[len(samples)/2], samples[len(samples)-1]
+	more := last.Threads - first.Threads
+	if more < minThreads || 4*min(middle.Threads-first.Threads, last.Threads-middle.Threads) < more {
+		return Fact{}, false
+	}
+	minutes := (last.Elapsed - first.Elapsed).Minutes()
 	return Fact{Code: FactThreads, PerMinute: float64(more) / minutes}, true
 }
 

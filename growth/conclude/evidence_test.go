@@ -258,22 +258,12 @@ func TestFacts(t *testing.T) {
 			nil, nil,
 		},
 		"a container gains entries, of growth without a cause": {
-			func(_ *verdict.Verdict, r *Result) {
-				cause(r, diagnosis.Undecided, 0.9)
-				r.Keepers = []keeper.Search{keepsType(8, 5)}
-				r.Keepers[0].Paths[0].Links[0].AppendOnly = true
-				r.Keepers[0].Paths[0].Links[0].GrowthS = 30
-			},
+			func(_ *verdict.Verdict, r *Result) { appended(r, 0.9) },
 			[]FactCode{FactGains},
 			[]FactCode{FactNoCause},
 		},
 		"a container gains entries, of growth with a cause": {
-			func(_ *verdict.Verdict, r *Result) {
-				cause(r, diagnosis.Undecided, 0.3)
-				r.Keepers = []keeper.Search{keepsType(8, 5)}
-				r.Keepers[0].Paths[0].Links[0].AppendOnly = true
-				r.Keepers[0].Paths[0].Links[0].GrowthS = 30
-			},
+			func(_ *verdict.Verdict, r *Result) { appended(r, 0.3) },
 			nil,
 			[]FactCode{FactNoCause},
 		},
@@ -284,6 +274,10 @@ func TestFacts(t *testing.T) {
 		},
 		"threads of which some end": {
 			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 15, 14, 30) },
+			nil, nil,
+		},
+		"a pool that starts once": {
+			func(_ *verdict.Verdict, r *Result) { r.Main.History.Timeline = threadsAt(3, 19, 19, 19) },
 			nil, nil,
 		},
 		"few threads": {
@@ -332,6 +326,13 @@ func TestFacts(t *testing.T) {
 			t.Errorf("%s: for %v, against %v", name, codesOf(e.For), codesOf(e.Against))
 		}
 	}
+}
+
+// appended adds a list that loses no entry, where so much of the growth has no cause.
+func appended(r *Result, undecided float64) {
+	r.Main.Diagnoses = []diagnosis.Diagnosis{{Cause: diagnosis.Undecided, Share: undecided}}
+	r.Keepers = []keeper.Search{keepsType(8, 5)}
+	r.Keepers[0].Paths[0].Links[0].AppendOnly = true
 }
 
 // threadsAt are samples with so many threads, 10 seconds apart, and one without a number between.

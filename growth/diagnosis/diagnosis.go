@@ -37,8 +37,8 @@ const (
 // causeNames are the causes in files.
 var causeNames = [NumCauses]string{
 	Undecided: "undecided", HeapLeak: "heap-leak", PythonObjects: "python-objects",
-	Tensors: "tensors", Fragmentation: "fragmentation", MmapGrowth: "mmap-growth", SharedMemory: "shared-memory",
-	CopyOnWrite: "copy-on-write", PageCache: "page-cache", Pinned: "pinned",
+	Tensors: "tensors", Fragmentation: "fragmentation", MmapGrowth: "mmap-growth",
+	SharedMemory: "shared-memory", CopyOnWrite: "copy-on-write", PageCache: "page-cache", Pinned: "pinned",
 	OlderMemory: "older-memory",
 }
 

@@ -27,7 +27,7 @@ const (
 
 	// maxIndexed bounds the references, in eight bytes each: 192 MiB.
 	maxIndexed = 24 << 20
-	// maxWhole is Heap.maxWhole.
+	// maxWhole is the memory of which an index has all references, if these fit: 2.5 GiB.
 	maxWhole = 5 << 29
 	// likelyBytes is the memory in which a reference is to be expected.
 	likelyBytes = 64

@@ -42,9 +42,8 @@ type Heap struct {
 	heads     []uint64             // bytes that may lie before an object in its block
 	allocator liveness.ProcessAllocator
 
-	source *sourcecode.Program // nil: it was not read yet
-	// maxWhole is the memory of which an index has all references, if these fit.
-	maxWhole uint64
+	source   *sourcecode.Program // nil: it was not read yet
+	maxWhole uint64              // the constant, less in tests
 	// isStopped: the last search has found who keeps one suspect, and left the others.
 	isStopped bool
 

@@ -20,6 +20,8 @@ type ProcessGPUMemory struct {
 	// BlocksProbed: PyTorch's blocks have been traced all the time since tracing started, so they
 	// are in holdings of KindCudaBlock.
 	BlocksProbed bool
+	// Cache is the caching allocator's own list of its memory; nil where it could not be read.
+	Cache *GPUCache
 }
 
 // A GPUReason is why NVML's count for a process is not known.

@@ -112,34 +112,50 @@ type GPUCacheStats struct {
 // InUse reports whether the block keeps its segment.
 func (b *GPUBlock) InUse() bool { return b.State != GPUBlockFree }
 
-// expandablePage is the unit in which an expandable segment returns memory to the driver, in bytes:
-// kSmallBuffer and kLargeBuffer of c10/core/AllocatorConfig.h.
-func (s *GPUSegment) expandablePage() int64 {
-	if s.Small {
+// page is the unit in which the segment can return memory to the driver, in bytes: all of it, or a
+// page of an expandable one, kSmallBuffer or kLargeBuffer of c10/core/AllocatorConfig.h.
+func (s *GPUSegment) page() int64 {
+	switch {
+	case !s.Expandable:
+		return s.Size
+	case s.Small:
 		return 2 << 20
 	}
 	return 20 << 20
 }
 
-// Returnable is how much of the segment empty_cache() returns, in bytes: all of it without blocks in
-// use, and otherwise whole pages of an expandable segment that are free.
-func (s *GPUSegment) Returnable() (bytes int64) {
-	if !slices.ContainsFunc(s.Blocks, func(b GPUBlock) bool { return b.InUse() }) {
-		return s.Size
-	}
-	if !s.Expandable {
-		return 0
-	}
-	page := s.expandablePage()
-	for i := range s.Blocks {
-		if b := &s.Blocks[i]; !b.InUse() {
-			from := int64(b.Address-s.Address+uint64(page)-1) / page
-			to := int64(b.Address-s.Address+uint64(b.Size)) / page
-			bytes += max(0, to-from) * page
+// EachPage calls each for the units in which the segment can return memory to the driver: their
+// sizes in bytes, and the blocks in use that each of them has a part of.
+func (s *GPUSegment) EachPage(each func(size int64, inUse []*GPUBlock)) {
+	page, next := s.page(), 0
+	for start := int64(0); start < s.Size && page > 0; start += page {
+		end := min(start+page, s.Size)
+		var inUse []*GPUBlock
+		for next < len(s.Blocks) && int64(s.Blocks[next].Address-s.Address)+s.Blocks[next].Size <= start {
+			next++
 		}
+		for i := next; i < len(s.Blocks) && int64(s.Blocks[i].Address-s.Address) < end; i++ {
+			if s.Blocks[i].InUse() {
+				inUse = append(inUse, &s.Blocks[i])
+			}
+		}
+		each(end-start, inUse)
 	}
+}
+
+// Returnable is how much of the segment empty_cache() returns, in bytes: units without blocks in
+// use.
+func (s *GPUSegment) Returnable() (bytes int64) {
+	s.EachPage(func(size int64, inUse []*GPUBlock) {
+		if len(inUse) == 0 {
+			bytes += size
+		}
+	})
 	return bytes
 }
+
+// Free returns how much is reserved and not allocated, in bytes.
+func (sum *GPUCacheSum) Free() int64 { return sum.Reserved - sum.Allocated }
 
 // Sum returns the sums of the segments by GPU and kind of pool.
 func (c *GPUCache) Sum() []GPUCacheSum {

@@ -33,6 +33,9 @@ const (
 	KindCudaBlock         Kind = "cuda-block"          // of PyTorch's caching allocator, not freed
 	KindCudaSegment       Kind = "cuda-segment"        // allocated by the driver, for it or others
 	KindCudaCached        Kind = "cuda-cached"         // in segments, not allocated; in breakdowns
+	KindCudaPinned        Kind = "cuda-pinned"         // the part whose segments have blocks in use
+	KindCudaReturnable    Kind = "cuda-returnable"     // the part that empty_cache() returns
+	KindCudaPools         Kind = "cuda-pools"          // the part in private pools
 	KindCudaBeforeTracing Kind = "cuda-before-tracing" // blocks older than the trace; in breakdowns
 	KindNotAttributed     Kind = "not-attributed"      // NVML's count less all above; in breakdowns
 )
@@ -40,7 +43,16 @@ const (
 // IsGPU is true of memory on a GPU, which the kernel does not count as resident.
 func (k Kind) IsGPU() bool {
 	switch k {
-	case KindCudaBlock, KindCudaSegment, KindCudaCached, KindCudaBeforeTracing, KindNotAttributed:
+	case KindCudaBlock, KindCudaSegment, KindCudaBeforeTracing, KindNotAttributed:
+		return true
+	}
+	return k.IsGPUCached()
+}
+
+// IsGPUCached is true of memory that PyTorch's caching allocator has reserved and not allocated.
+func (k Kind) IsGPUCached() bool {
+	switch k {
+	case KindCudaCached, KindCudaPinned, KindCudaReturnable, KindCudaPools:
 		return true
 	}
 	return false

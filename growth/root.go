@@ -69,6 +69,9 @@ const (
 	RootCudaBeforeTracing = "[cuda: before tracing]"
 	RootCudaUntraced      = "[cuda: blocks not traced]"
 	RootCudaCached        = "[cuda: cached by torch]"
+	RootCudaPinned        = "[cuda: cached by torch, pinned by blocks]"
+	RootCudaReturnable    = "[cuda: cached by torch, returnable]"
+	RootCudaPools         = "[cuda: cached by torch, private pools]"
 	RootNotAttributed     = "[gpu: not attributed]"
 )
 
@@ -143,7 +146,7 @@ var (
 		RootRetained, RootUnclassified, RootMetadata, RootUnknownSite, RootGrowth, RootBeforeTracing,
 		RootStart, RootOlder, RootMapped, RootUnobserved, RootPython, RootStacks, RootJIT, RootKernel, RootCopied,
 		RootInherited, RootSwapped, RootUnexplained, RootCudaBeforeTracing, RootCudaUntraced,
-		RootCudaCached, RootNotAttributed, FramesLeftOut, FrameUnknownCaller, FramePythonGone,
+		RootCudaCached, RootCudaPinned, RootCudaReturnable, RootCudaPools, RootNotAttributed, FramesLeftOut, FrameUnknownCaller, FramePythonGone,
 		unknownStack,
 	}
 	unknownFrame = regexp.MustCompile(`^\[unknown\]\+0x[0-9a-f]+$`)

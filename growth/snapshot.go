@@ -276,8 +276,8 @@ func (s *Snapshot) OnGPUs(kinds ...Kind) *Snapshot {
 // AllHoldings returns the holdings in host memory and on GPUs.
 func (s *Snapshot) AllHoldings() []Holding { return slices.Concat(s.Holdings, s.GPUHoldings) }
 
-// DropBirths removes the births that a later snapshot has: births of its processes, without blocks
-// on GPUs where it does not trace these any more.
+// DropBirths removes what a later snapshot has: births of its processes, without blocks on GPUs where
+// it does not trace these any more, and segments of PyTorch's cache.
 func (s *Snapshot) DropBirths(later *Snapshot) {
 	for _, holdings := range [][]Holding{s.Holdings, s.GPUHoldings} {
 		for i := range holdings {
@@ -286,6 +286,13 @@ func (s *Snapshot) DropBirths(later *Snapshot) {
 			if slices.Contains(later.Alive, h.Stack.PID) && !isLost {
 				h.Births = nil
 			}
+		}
+	}
+	for i := range s.GPUMemory {
+		m := &s.GPUMemory[i]
+		isLater := func(l ProcessGPUMemory) bool { return l.PID == m.PID && l.Cache != nil }
+		if m.Cache != nil && slices.ContainsFunc(later.GPUMemory, isLater) {
+			m.Cache.Segments = nil
 		}
 	}
 }

@@ -5,6 +5,7 @@ package growth
 
 import (
 	"hash/fnv"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -163,11 +164,17 @@ func WithoutAllocator(frames []Frame) []Frame {
 	called := false
 	for i, f := range slices.Backward(frames) {
 		switch {
-		case f.Python || !IsAllocatorFunction(f.Function):
+		case f.Python || !IsAllocatorFunction(f.Function) && !f.isOfGPUCache():
 			called = true
 		case called:
 			return frames[i+1:]
 		}
 	}
 	return frames
+}
+
+// isOfGPUCache is true of a native frame in the library of PyTorch's caching allocator of GPU memory,
+// whose functions have no names in some builds.
+func (f *Frame) isOfGPUCache() bool {
+	return f.Module != nil && strings.HasPrefix(path.Base(f.Module.Path), "libc10_cuda")
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/conclude"
-	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/tracer"
@@ -229,7 +228,7 @@ func (w *objectWatch) searchFor(t *conclude.Trace, p conclude.Process) (work obj
 	}
 	if len(p.Suspects) == 0 && !p.Class.Grows() {
 		t.JudgeGPU(&p)
-		if p.GPU == nil || p.GPU.Diagnosis != gpu.DiagnosisTensors {
+		if p.GPU == nil || !p.GPU.Diagnosis.IsOfTorch() {
 			return work
 		}
 		p.Window = p.GPU.Window

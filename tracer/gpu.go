@@ -3,6 +3,7 @@ package tracer
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
@@ -21,8 +22,10 @@ type gpuState struct {
 
 // addTo adds GPU memory to a snapshot's GPU holdings, and host memory that the driver has
 // allocated to held. Host memory that the driver has only pinned has another allocation site: it
-// is in the breakdown alone.
-func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings) {
+// is in the breakdown alone. started is when the trace did, in ns, CLOCK_MONOTONIC.
+func (g *gpuState) addTo(
+	totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings, started uint64,
+) {
 	onGPUs := make(estimate.Holdings)
 	for key, sum := range totals.ByStack {
 		t := g.targets.find(key.TGID)
@@ -41,6 +44,40 @@ func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held est
 	}
 	snapshot.GPUHoldings = onGPUs.List()
 	snapshot.GPUMemory = g.processes()
+	for i := range snapshot.GPUMemory {
+		m := &snapshot.GPUMemory[i]
+		if t := g.targets.traced(m.PID); t != nil && m.Allocated != 0 {
+			m.Cache = t.gpuCache(totals.Origins[uint32(m.PID)], started)
+		}
+	}
+}
+
+// gpuCache reads the segments of PyTorch's caching allocator, with the stacks that are known; nil:
+// there is none, or it cannot be read.
+func (t *target) gpuCache(known *gpu.Origins, started uint64) *growth.GPUCache {
+	cache, err := t.cacheReader.Read(t.process)
+	if err != nil {
+		return nil
+	}
+	known = cmp.Or(known, &gpu.Origins{})
+	tensors := t.tensorsOnGPUs.Load()
+	for i := range cache.Segments {
+		s := &cache.Segments[i]
+		if origin, ok := known.Segments[s.Address]; ok {
+			s.Stack = t.stacks.Get(origin.Stack)
+		}
+		for j := range s.Blocks {
+			b := &s.Blocks[j]
+			if origin, ok := known.Blocks[b.Address]; ok && b.State == growth.GPUBlockAllocated {
+				b.Stack = t.stacks.Get(origin.Stack)
+				b.Born = time.Duration(origin.Born - min(started, origin.Born))
+			}
+			if tensors != nil && b.State == growth.GPUBlockAllocated {
+				b.Tensor = (*tensors)[b.Address]
+			}
+		}
+	}
+	return cache
 }
 
 // processes returns the state of each target that uses a GPU, by PID. A target that has ended is

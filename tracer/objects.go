@@ -102,10 +102,16 @@ func (r *objectReader) traceTensors(
 		return err
 	}
 
-	stacks := make(map[uint64]uint64, len(c.Storages))
+	stacks, onGPUs := make(map[uint64]uint64, len(c.Storages)), make(map[uint64]*growth.GPUTensor)
 	for _, of := range c.Storages {
+		if of.OnCUDA && of.Group < len(c.Tensors.Groups) {
+			group := &c.Tensors.Groups[of.Group]
+			onGPUs[of.Data] = &growth.GPUTensor{DType: group.DType, Shape: group.Shape}
+			continue
+		}
 		stacks[of.Data] = 0
 	}
+	t.tensorsOnGPUs.Store(&onGPUs)
 	r.events.Flush() // so that the stack of each object has been reported
 	if err := r.findStacks(t, stacks, c.Elapsed); err != nil {
 		return err

@@ -89,7 +89,7 @@ func (s *Session) snapshot(
 	}
 	s.walks.Add(int64(s.scanner.walkTime))
 
-	s.gpus.addTo(onGPUs, snapshot, held)
+	s.gpus.addTo(onGPUs, snapshot, held, s.started)
 	attribution.Attribute(snapshot)
 	snapshot.Holdings = held.List()
 	s.probing.forgetStacks()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
@@ -16,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
+	"github.com/allocscope/allocscope/tracer/torch/caching"
 )
 
 // A target is a traced process with its sources.
@@ -38,6 +40,11 @@ type target struct {
 	// the tallies of GPU memory.
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
+	// cacheReader reads PyTorch's caching allocator of GPU memory.
+	cacheReader caching.Reader
+	// tensorsOnGPUs are the tensors of the newest census, by the address of their storage; nil: there
+	// was none.
+	tensorsOnGPUs atomic.Pointer[map[uint64]*growth.GPUTensor]
 
 	tid     int            // the thread by which the kernel knows the process, for its probes
 	image   process.Image  // the program when it was first read

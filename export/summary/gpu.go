@@ -38,6 +38,8 @@ type GPUMemory struct {
 	// Breakdown of NVML's count, or of the known memory where NVML does not report it. Its rows sum
 	// to the count, at the baseline and the end.
 	Breakdown []GPUBreakdownRow `json:"breakdown"`
+	// Cache is absent where PyTorch's caching allocator was not read.
+	Cache *GPUCache `json:"cache,omitempty"`
 	// Suspects are the components that accumulate on the GPU, and Accumulating the stacks that hold
 	// more at the end than at the baseline.
 	Suspects     []Suspect      `json:"suspects"`
@@ -148,6 +150,7 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 		d.GPUUnknown = state.GPUUnknown
 	}
 
+	d.Cache = gpuCacheOf(&c.Judgement, c.Components)
 	d.Accumulating = Accumulating(c.Grown(), c.period(), c.Stacks)
 	return d
 }

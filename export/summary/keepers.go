@@ -232,13 +232,21 @@ func (s *Summary) UnansweredKeeper() *Keeper {
 	return &s.Keepers[i]
 }
 
-// TensorKeeper is who keeps the tensors of a process that retains them on GPUs; nil: it is not
-// known.
+// TensorKeeper is who keeps the tensors of a process that retains them on GPUs, or that pin segments
+// there, or the CUDA graphs that have the pools there; nil: it is not known.
 func (s *Summary) TensorKeeper(g *GPUMemory) *Keeper {
+	kept := "torch.Tensor"
+	switch gpu.Diagnosis(g.Diagnosis) {
+	case gpu.DiagnosisPools:
+		kept = "torch.cuda.graphs.CUDAGraph"
+	case gpu.DiagnosisTensors, gpu.DiagnosisFragmentation:
+	default:
+		return nil
+	}
 	i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
-		return k.PID == g.Process && k.Type == "torch.Tensor" && k.isAnswer()
+		return k.PID == g.Process && k.Type == kept && k.isAnswer()
 	})
-	if i < 0 || gpu.Diagnosis(g.Diagnosis) != gpu.DiagnosisTensors {
+	if i < 0 {
 		return nil
 	}
 	return &s.Keepers[i]

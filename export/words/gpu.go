@@ -149,6 +149,9 @@ var gpuKindTexts = map[growth.Kind]string{
 	growth.KindCudaBlock:         "torch's blocks",
 	growth.KindCudaBeforeTracing: "torch's blocks from before tracing started",
 	growth.KindCudaCached:        "reserved by PyTorch, not allocated",
+	growth.KindCudaPinned:        "reserved by PyTorch, free beside blocks in use",
+	growth.KindCudaReturnable:    "reserved by PyTorch, free: empty_cache() returns it",
+	growth.KindCudaPools:         "reserved by PyTorch, free in private pools",
 	growth.KindCudaSegment:       "other allocations of the driver API",
 	growth.KindNotAttributed:     "not attributed: CUDA context, modules, unseen allocations",
 }
@@ -273,15 +276,9 @@ func gpuAdvice(g *summary.GPUMemory) string {
 			gpuRate(g, summary.GPUAllocated),
 			gpuSuspect(g),
 		)
-	case gpu.DiagnosisFragmentation:
-		return fmt.Sprintf(
-			"torch's segments grow%s, and its blocks %s: its cache is fragmented by "+
-				"varying shapes, or CUDA graphs have pools of their own. See "+
-				"torch.cuda.memory_summary(); try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "+
-				"inputs padded to few shapes, torch.cuda.empty_cache() between phases",
-			gpuRate(g, summary.GPUReserved),
-			gpuBlocks(g),
-		)
+	case gpu.DiagnosisFragmentation, gpu.DiagnosisPools, gpu.DiagnosisCache, gpu.DiagnosisCacheGrows:
+		return fmt.Sprintf("torch's segments grow%s, and its blocks %s: %s",
+			gpuRate(g, summary.GPUReserved), gpuBlocks(g), gpuCacheAdvice(g))
 	case gpu.DiagnosisDriver:
 		return fmt.Sprintf(
 			"memory from the driver grows%s, faster than torch's segments: something "+
@@ -358,7 +355,10 @@ func curveOf(g *summary.GPUMemory, name string) *summary.GPUCurve {
 
 var gpuWho = map[gpu.Diagnosis]string{
 	gpu.DiagnosisTensors:       "tensors that are kept: what PyTorch has allocated grows between steps",
-	gpu.DiagnosisFragmentation: "PyTorch's cache: it reserves more, and allocates no more",
+	gpu.DiagnosisCacheGrows:    "PyTorch's cache: it reserves more, and allocates no more",
+	gpu.DiagnosisFragmentation: "PyTorch's cache is fragmented: free memory between blocks in use grows",
+	gpu.DiagnosisPools:         "private pools of PyTorch's cache: free memory in CUDA graphs' pools grows",
+	gpu.DiagnosisCache:         "PyTorch's cache: free memory that empty_cache() would return grows",
 	gpu.DiagnosisDriver:        "memory from the CUDA driver that is not PyTorch's, as of NCCL and extensions",
 	gpu.DiagnosisContext:       "memory that only NVML counts: the CUDA context, modules of kernels",
 }
@@ -370,10 +370,14 @@ func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 		Subject: subjectOf(s, strconv.Itoa(g.Process)),
 	}
 
-	r.add(LabelWho, []string{gpuWho[gpu.Diagnosis(g.Diagnosis)]})
+	who := []string{gpuWho[gpu.Diagnosis(g.Diagnosis)]}
+	if lines := gpuCacheLines(g); gpu.Diagnosis(g.Diagnosis).IsOfCache() && lines != nil {
+		who = append(who, lines[0])
+	}
+	r.add(LabelWho, who)
 	kept := s.TensorKeeper(g)
-	var site []string
-	if len(g.Suspects) > 0 {
+	site := pinnerLines(g)
+	if len(g.Suspects) > 0 && site == nil {
 		site = siteLines(g.Suspects[0], missingPython(s))
 	}
 	r.add(LabelWhere, withKeeper(site, KeptBy(kept, ResultWidth-labelWidth)))

@@ -180,8 +180,12 @@ func noteLines(s *summary.Summary, place Place) []string {
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s, place)...)
 	notes = append(notes, undecidedNote(s)...)
-	for _, g := range s.GPUMemory {
+	for i := range s.GPUMemory {
+		g := &s.GPUMemory[i]
 		say(s.GPUInCharge() == nil, "GPU memory: %s", Headline(g.Verdict))
+		if s.GPUInCharge() != g {
+			notes = append(notes, gpuCacheLines(g)...)
+		}
 	}
 
 	return notes

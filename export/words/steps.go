@@ -39,8 +39,12 @@ var stepTexts = map[summary.StepCode]string{
 // gpuSteps are what to do about each diagnosis of GPU memory.
 var gpuSteps = map[gpu.Diagnosis]string{
 	gpu.DiagnosisTensors: "keep loss.item() or tensor.detach().cpu(), not tensors with their graph",
+	gpu.DiagnosisCacheGrows: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or pad inputs to few " +
+		"shapes",
 	gpu.DiagnosisFragmentation: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or pad inputs to few " +
 		"shapes",
+	gpu.DiagnosisPools:   "capture fewer shapes: pad inputs, share a pool (graph_pool_handle()), del old graphs",
+	gpu.DiagnosisCache:   "torch.cuda.empty_cache() after the phase that needs most; lower its peak",
 	gpu.DiagnosisDriver:  "reuse process groups and their communicators; look at extensions",
 	gpu.DiagnosisContext: "look for kernels that are loaded or compiled repeatedly",
 }
@@ -167,7 +171,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	case summary.StepLost:
 		return lostStep(s.Lost)
 	case summary.StepGPU:
-		return gpuSteps[gpu.Diagnosis(step.Diagnosis)]
+		return gpuStep(s, gpu.Diagnosis(step.Diagnosis))
 	}
 	if texts := lookSteps[step.Code]; texts != nil && step.When == summary.StepLook {
 		return lookText(texts, keptIn(s, step.Code))

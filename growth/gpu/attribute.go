@@ -36,10 +36,10 @@ func Attribute(s *growth.Snapshot) {
 // isAttributed is true of holdings that Attribute has added.
 func isAttributed(h *growth.Holding) bool {
 	switch h.Kind {
-	case growth.KindCudaBeforeTracing, growth.KindCudaCached, growth.KindNotAttributed:
+	case growth.KindCudaBeforeTracing, growth.KindNotAttributed:
 		return true
 	}
-	return h.Kind == growth.KindCudaBlock && h.Stack.Root == growth.RootCudaUntraced
+	return h.Kind.IsGPUCached() || h.Kind == growth.KindCudaBlock && h.Stack.Root == growth.RootCudaUntraced
 }
 
 // An attribution is the GPU memory of one process, in bytes.
@@ -102,12 +102,43 @@ func (a *attribution) areBlocksOn(totals []growth.GPUTotals) bool {
 	return true
 }
 
-// addCached adds the part of PyTorch's segments that is not allocated.
+// addCached adds the part of PyTorch's segments that is not allocated: as the allocator's own list
+// divides it, and the rest. Totals and list are of different moments.
 func (a *attribution) addCached() {
-	if m := a.memory; m.Reserved != growth.Unknown && m.Allocated != growth.Unknown {
-		a.addByGPU(growth.KindCudaCached, growth.RootCudaCached, m.Reserved-m.Allocated,
-			func(t growth.GPUTotals) int64 { return t.Reserved - t.Allocated })
+	m := a.memory
+	if m.Reserved == growth.Unknown || m.Allocated == growth.Unknown {
+		return
 	}
+	left := make(map[string]int64)
+	for _, t := range m.Totals {
+		left[t.GPU] = max(0, t.Reserved-t.Allocated)
+	}
+	if m.Cache != nil {
+		for i := range m.Cache.Sums {
+			a.addParts(&m.Cache.Sums[i], left)
+		}
+	}
+	listed := int64(0)
+	for _, t := range m.Totals {
+		listed += max(0, t.Reserved-t.Allocated) - left[t.GPU]
+	}
+	a.addByGPU(growth.KindCudaCached, growth.RootCudaCached, m.Reserved-m.Allocated-listed,
+		func(t growth.GPUTotals) int64 { return left[t.GPU] })
+}
+
+// addParts adds the parts of what is left of a GPU's memory that is cached, and takes them off.
+func (a *attribution) addParts(sum *growth.GPUCacheSum, left map[string]int64) {
+	take := func(kind growth.Kind, root string, bytes int64) {
+		bytes = min(bytes, left[sum.GPU])
+		left[sum.GPU] -= bytes
+		a.add(kind, root, sum.GPU, bytes)
+	}
+	if sum.Kind != growth.GPUPoolDefault {
+		take(growth.KindCudaPools, growth.RootCudaPools, sum.Free())
+		return
+	}
+	take(growth.KindCudaPinned, growth.RootCudaPinned, sum.Pinned+sum.Pending)
+	take(growth.KindCudaReturnable, growth.RootCudaReturnable, sum.Returnable)
 }
 
 // addByGPU adds a holding per GPU. It adds one for all GPUs where there are no totals by GPU, or

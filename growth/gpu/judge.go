@@ -2,6 +2,7 @@
 package gpu
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -16,11 +17,14 @@ type Diagnosis string
 
 // The diagnoses, as files have them.
 const (
-	DiagnosisTensors       Diagnosis = "retained-tensors"        // PyTorch's blocks grow
-	DiagnosisFragmentation Diagnosis = "fragmentation-or-graphs" // segments grow more than blocks
-	DiagnosisDriver        Diagnosis = "other-allocations"       // driver memory grows more than segments
-	DiagnosisContext       Diagnosis = "context-or-modules"      // NVML's count grows more than both
-	DiagnosisWarmup        Diagnosis = "warm-up"                 // the growth slows down
+	DiagnosisTensors       Diagnosis = "retained-tensors"   // PyTorch's blocks grow
+	DiagnosisCacheGrows    Diagnosis = "cache-grows"        // segments grow more than blocks
+	DiagnosisFragmentation Diagnosis = "fragmentation"      // free memory that blocks pin grows
+	DiagnosisPools         Diagnosis = "private-pools"      // free memory of graphs' pools grows
+	DiagnosisCache         Diagnosis = "unused-cache"       // what empty_cache() returns grows
+	DiagnosisDriver        Diagnosis = "other-allocations"  // driver memory grows more than segments
+	DiagnosisContext       Diagnosis = "context-or-modules" // NVML's count grows more than both
+	DiagnosisWarmup        Diagnosis = "warm-up"            // the growth slows down
 	DiagnosisNone          Diagnosis = "no-growth"
 	DiagnosisUnknown       Diagnosis = "too-early" // no growth is proven, and none excluded
 )
@@ -28,7 +32,19 @@ const (
 // IsOfGrowth reports whether the diagnosis names memory that grows for long.
 func (d Diagnosis) IsOfGrowth() bool {
 	switch d {
-	case DiagnosisTensors, DiagnosisFragmentation, DiagnosisDriver, DiagnosisContext:
+	case DiagnosisTensors, DiagnosisDriver, DiagnosisContext:
+		return true
+	}
+	return d.IsOfCache()
+}
+
+// IsOfTorch reports whether objects of Python keep what grows: tensors, or graphs with their pools.
+func (d Diagnosis) IsOfTorch() bool { return d == DiagnosisTensors || d.IsOfCache() }
+
+// IsOfCache reports whether the diagnosis is that PyTorch reserves more than it allocates.
+func (d Diagnosis) IsOfCache() bool {
+	switch d {
+	case DiagnosisCacheGrows, DiagnosisFragmentation, DiagnosisPools, DiagnosisCache:
 		return true
 	}
 	return false
@@ -51,6 +67,10 @@ type Judgement struct {
 	Kind     growth.Kind
 	Trends   []trend.StackTrend
 	Suspects []trend.Suspect
+	// Cache is the newest list of PyTorch's caching allocator; nil: none was read. Pinners keep
+	// segments of it that are free but for their blocks.
+	Cache   *growth.GPUCache
+	Pinners []Pinner
 }
 
 // Judge judges the GPU memory of a process: its curves, and the stacks that hold the growth.
@@ -75,6 +95,11 @@ func Judge(c judge.Case) (Judgement, bool) {
 	snapshots, _ := c.OwnSnapshots()
 	j.judgeStacks(c, snapshots)
 	j.reconsiderTensors(c)
+	j.diagnoseCache(snapshots, c.Process.PID)
+	for _, s := range snapshots {
+		j.Cache = cmp.Or(cacheOf(s, c.Process.PID), j.Cache)
+	}
+	j.Pinners = PinnersOf(j.Cache)
 
 	explained := j.Curve(j.explainedCurve())
 	if explained != nil && c.IsSuspected(explained.Verdict, j.Trends, explained.At) {
@@ -159,7 +184,7 @@ const minTensorShare = 0.5
 // reconsiderTensors looks at the stacks of blocks where segments grow, and blocks are undecided.
 func (j *Judgement) reconsiderTensors(c judge.Case) {
 	allocated, reserved := j.Curve(CurveAllocated), j.Curve(CurveReserved)
-	if j.Diagnosis != DiagnosisFragmentation || allocated == nil || reserved == nil ||
+	if !j.Diagnosis.IsOfCache() || allocated == nil || reserved == nil ||
 		allocated.Class != verdict.ClassTooShort {
 		return
 	}
@@ -184,7 +209,7 @@ func (j *Judgement) explainedCurve() CurveName {
 	switch {
 	case j.Kind == growth.KindCudaBlock:
 		return CurveAllocated
-	case j.Diagnosis == DiagnosisFragmentation && j.Curve(CurveDriver) == nil:
+	case j.Diagnosis.IsOfCache() && j.Curve(CurveDriver) == nil:
 		return CurveReserved
 	}
 	return CurveDriver
@@ -214,7 +239,7 @@ func diagnose(curves []Curve) Diagnosis {
 		diagnosis Diagnosis
 	}{
 		{CurveAllocated, DiagnosisTensors},
-		{CurveReserved, DiagnosisFragmentation},
+		{CurveReserved, DiagnosisCacheGrows},
 		{CurveDriver, DiagnosisDriver},
 		{CurveUsed, DiagnosisContext},
 	} {
@@ -259,8 +284,7 @@ func diagnoseWithoutGrowth(curves []Curve) Diagnosis {
 
 // kind of the holdings that explain the growth.
 func (d Diagnosis) kind() growth.Kind {
-	switch d {
-	case DiagnosisFragmentation, DiagnosisDriver, DiagnosisContext:
+	if d.IsOfCache() || d == DiagnosisDriver || d == DiagnosisContext {
 		return growth.KindCudaSegment
 	}
 	return growth.KindCudaBlock

@@ -91,7 +91,7 @@ func TestDiagnosis(t *testing.T) {
 	}{
 		"tensors in what was cached":      {curvesOf(from(12, 0), from(10, 0), from(8, 1), from(2, 0)), DiagnosisTensors, CurveAllocated, verdict.ClassLeak},
 		"tensors, known by torch alone":   {curvesOf(nil, from(10, 1), from(8, 1), nil), DiagnosisTensors, CurveReserved, verdict.ClassLeak},
-		"segments more than blocks":       {curvesOf(from(12, 3), from(10, 3), from(8, 1), nil), DiagnosisFragmentation, CurveUsed, verdict.ClassLeak},
+		"segments more than blocks":       {curvesOf(from(12, 3), from(10, 3), from(8, 1), nil), DiagnosisCacheGrows, CurveUsed, verdict.ClassLeak},
 		"driver more than segments":       {curvesOf(from(12, 5), from(10, 1), from(8, 1), from(2, 5)), DiagnosisDriver, CurveUsed, verdict.ClassLeak},
 		"used alone":                      {curvesOf(from(12, 1), flat, flat, from(2, 0)), DiagnosisContext, CurveUsed, verdict.ClassLeak},
 		"used, and nothing else is known": {curvesOf(from(12, 1), nil, nil, nil), DiagnosisContext, CurveUsed, verdict.ClassLeak},
@@ -159,7 +159,7 @@ func TestJudge(t *testing.T) {
 	})
 
 	t.Run("blocks that swing within each step", func(t *testing.T) {
-		for rate, want := range map[float64]Diagnosis{20: DiagnosisTensors, 1: DiagnosisFragmentation} {
+		for rate, want := range map[float64]Diagnosis{20: DiagnosisTensors, 1: DiagnosisCacheGrows} {
 			swinging := func(second float64) float64 {
 				return from(2, rate)(second) + 4096*mib*math.Mod(second*second*math.Phi, 1)
 			}

@@ -41,6 +41,57 @@ type Key struct {
 type Totals struct {
 	ByStack map[Key]*estimate.StackTotals
 	Pins    map[uint32][]estimate.Pin // by PID
+	Origins map[uint32]*Origins       // by PID
+}
+
+// Origins are the allocations of one process on GPUs by address: the sampled blocks of PyTorch's
+// allocator, memory from the driver, and the handles of memory that is mapped where an expandable
+// segment has it.
+type Origins struct {
+	Blocks, Segments, handles map[uint64]Origin
+}
+
+// An Origin is where and when memory was allocated: the ID of a stack, and ns, CLOCK_MONOTONIC.
+type Origin struct{ Stack, Born uint64 }
+
+// originsOf returns the origins of a process, which may be added to.
+func (t *Totals) originsOf(pid uint32) *Origins {
+	o := t.Origins[pid]
+	if o == nil {
+		o = &Origins{
+			Blocks: make(map[uint64]Origin), Segments: make(map[uint64]Origin),
+			handles: make(map[uint64]Origin),
+		}
+		t.Origins[pid] = o
+	}
+	return o
+}
+
+// addOrigin adds memory on a GPU.
+func (t *Totals) addOrigin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
+	of, origin := t.originsOf(key.Tgid), Origin{Stack: m.Stack, Born: m.Born}
+	switch {
+	case m.Kind == bpf.KindBlock:
+		of.Blocks[key.Address] = origin
+	case m.Kind == bpf.KindSegment && key.Space == bpf.SpaceHandle:
+		of.handles[key.Address] = origin
+	case m.Kind == bpf.KindSegment:
+		of.Segments[key.Address] = origin
+	}
+}
+
+// addMappings adds the addresses to which memory with a handle is mapped.
+func (t *Totals) addMappings(k *kernel.Kernel) error {
+	err := kernel.ReadMap(k.GpuMappings, func(key *bpf.GpuAddress, m *bpf.GpuMapping) {
+		of := t.originsOf(key.Tgid)
+		if origin, ok := of.handles[m.Handle]; ok {
+			of.Segments[key.Address] = origin
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read map %s: %w", bpf.MapGpuMappings, err)
+	}
+	return nil
 }
 
 // NewTotals returns totals of nothing.
@@ -48,6 +99,7 @@ func NewTotals() *Totals {
 	return &Totals{
 		ByStack: make(map[Key]*estimate.StackTotals),
 		Pins:    make(map[uint32][]estimate.Pin),
+		Origins: make(map[uint32]*Origins),
 	}
 }
 
@@ -66,6 +118,7 @@ func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
 		if isHostAddress || m.Kind == bpf.KindRegistered {
 			totals.addPin(key, m)
 		}
+		totals.addOrigin(key, m)
 		of := Key{Key: stack.Key{TGID: key.Tgid, ID: m.Stack}, Kind: m.Kind, GPU: m.Gpu}
 		weight := growth.Weight(m.Size, uint64(m.Interval))
 		alive := estimate.Estimate{Weight: weight, Alive: 1, Burst: -1}
@@ -74,7 +127,7 @@ func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read map %s: %w", bpf.MapGpuLive, err)
 	}
-	return totals, nil
+	return totals, totals.addMappings(k)
 }
 
 // addPin adds the pages of pinned memory.

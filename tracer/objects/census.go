@@ -39,7 +39,7 @@ type Census struct {
 	census.Result
 	// Samples are addresses of objects of each type, by name.
 	Samples map[string][]uint64
-	// Storages are the storages of Tensors.Groups that are memory of the CPU, one by one.
+	// Storages are the storages of Tensors.Groups, of the CPU and of CUDA devices, one by one.
 	Storages []torch.Storage
 
 	seen *seenSet // all objects; nil: the census was made with CensusOptions.Before

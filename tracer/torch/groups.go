@@ -5,23 +5,25 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/allocscope/allocscope/growth/census"
 )
 
-// A Storage is memory of the CPU that one or more tensors share.
+// A Storage is memory that one or more tensors share: of the CPU, or of a CUDA device.
 type Storage struct {
-	Data  uint64 // its address
-	Bytes int64
-	Group int // index of its group in the result of Groups
+	Data   uint64 // its address
+	Bytes  int64
+	Group  int // index of its group in the result of Groups
+	OnCUDA bool
 }
 
 // Groups returns the distinct storages of tensors by dtype, shape and device, the most bytes first,
-// and the ones with memory of the CPU one by one.
+// and the ones with memory of the CPU or of a CUDA device one by one.
 func Groups(tensors []Tensor) ([]census.TensorGroup, []Storage) {
 	type group struct {
 		census.TensorGroup
-		onCPU []Storage
+		storages []Storage
 	}
 	groups := make(map[string]*group)
 	for _, s := range storages(tensors) {
@@ -37,8 +39,10 @@ func Groups(tensors []Tensor) ([]census.TensorGroup, []Storage) {
 		g.Tensors += s.tensors
 		g.WithGradFn += s.withGradFn
 		g.Bytes += s.bytes
-		if s.bytes > 0 && s.largest.Device == deviceTypes[cpu] {
-			g.onCPU = append(g.onCPU, Storage{Data: s.largest.Data, Bytes: s.bytes})
+		onCUDA := strings.HasPrefix(s.largest.Device, deviceTypes[cuda])
+		if s.bytes > 0 && (onCUDA || s.largest.Device == deviceTypes[cpu]) {
+			one := Storage{Data: s.largest.Data, Bytes: s.bytes, OnCUDA: onCUDA}
+			g.storages = append(g.storages, one)
 		}
 	}
 
@@ -48,16 +52,16 @@ func Groups(tensors []Tensor) ([]census.TensorGroup, []Storage) {
 			cmp.Compare(a.Device, b.Device), slices.Compare(a.Shape, b.Shape),
 		)
 	})
-	counted, onCPU := make([]census.TensorGroup, 0, len(sorted)), []Storage(nil)
+	counted, single := make([]census.TensorGroup, 0, len(sorted)), []Storage(nil)
 	for i, g := range sorted {
 		counted = append(counted, g.TensorGroup)
-		for _, s := range g.onCPU {
+		for _, s := range g.storages {
 			s.Group = i
-			onCPU = append(onCPU, s)
+			single = append(single, s)
 		}
 	}
 
-	return counted, onCPU
+	return counted, single
 }
 
 // SetStacks sets the stack of each group that allocated most of its storages. stacks has the stack

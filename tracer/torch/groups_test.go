@@ -78,10 +78,13 @@ func TestGroups(t *testing.T) {
 
 	for range 20 {
 		got, storages := Groups(tensors)
-		if len(storages) != 7 {
+		onCUDA := Storage{Data: 0x3000, Bytes: 800, Group: 1, OnCUDA: true}
+		if len(storages) != 8 || !slices.Contains(storages, onCUDA) {
 			t.Fatalf("%+v", storages)
 		}
-		storages = append(storages, Storage{0x2000, 1 << 20, 1000}, Storage{0x2000, 1 << 20, -1})
+		for _, group := range []int{1000, -1} {
+			storages = append(storages, Storage{Data: 0x2000, Bytes: 1 << 20, Group: group})
+		}
 		SetStacks(got, storages, stacks)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v\nwant %+v", got, want)

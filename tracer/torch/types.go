@@ -66,6 +66,7 @@ type device struct{ kind, index int8 }
 // Values of DeviceType.
 const (
 	cpu  = 0
+	cuda = 1
 	meta = 14
 )
 

@@ -1,0 +1,157 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A Pinner is blocks of one kind that keep memory reserved which is free: tensors of a dtype and
+// shape, or blocks of a size.
+type Pinner struct {
+	GPU string
+	// Tensor in each block; nil: it is not known.
+	Tensor *growth.GPUTensor
+	// Stack that allocated all Sampled blocks; nil where they were not sampled, are older than the
+	// trace, or are of several stacks.
+	Stack   *growth.Stack
+	Sampled int
+	Blocks  int   // number of them
+	Bytes   int64 // of them
+	// Segments, or pages of expandable ones, that have no other blocks in use, and Gain: the bytes of
+	// these, which empty_cache() returns once the blocks are freed.
+	Segments int
+	Gain     int64
+}
+
+// PinnersOf returns the kinds of blocks that alone keep segments of the default pool, the largest gain
+// first.
+func PinnersOf(c *growth.GPUCache) []Pinner {
+	if c == nil {
+		return nil
+	}
+	pinners := make(map[string]*Pinner)
+	for i := range c.Segments {
+		if s := &c.Segments[i]; s.Pool.Kind == growth.GPUPoolDefault {
+			addPinners(pinners, s)
+		}
+	}
+	var found []Pinner
+	for _, p := range pinners {
+		if p.Gain > p.Bytes {
+			found = append(found, *p)
+		}
+	}
+	slices.SortFunc(found, func(a, b Pinner) int {
+		return cmp.Or(cmp.Compare(b.Gain, a.Gain), cmp.Compare(a.GPU, b.GPU),
+			cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Blocks, b.Blocks))
+	})
+	return found
+}
+
+// addPinners adds the segments, or pages, of which all blocks in use are of one kind.
+func addPinners(pinners map[string]*Pinner, s *growth.GPUSegment) {
+	counted := make(map[*growth.GPUBlock]bool) // a block may lie in two pages
+	s.EachPage(func(size int64, inUse []*growth.GPUBlock) {
+		if len(inUse) == 0 {
+			return
+		}
+		kind := kindOf(s.GPU, inUse[0])
+		if slices.ContainsFunc(inUse, func(b *growth.GPUBlock) bool { return kindOf(s.GPU, b) != kind }) {
+			return
+		}
+		p := pinners[kind]
+		if p == nil {
+			p = &Pinner{GPU: s.GPU, Tensor: inUse[0].Tensor}
+			pinners[kind] = p
+		}
+		p.Segments++
+		p.Gain += size
+		for _, b := range inUse {
+			if !counted[b] {
+				counted[b] = true
+				p.add(b)
+			}
+		}
+	})
+}
+
+// add adds a block.
+func (p *Pinner) add(b *growth.GPUBlock) {
+	p.Blocks++
+	p.Bytes += b.Size
+	if b.Stack == nil {
+		return
+	}
+	if p.Sampled == 0 {
+		p.Stack = b.Stack
+	} else if p.Stack != nil && p.Stack.ID != b.Stack.ID {
+		p.Stack = nil
+	}
+	p.Sampled++
+}
+
+// kindOf identifies the kind of a block.
+func kindOf(gpu string, b *growth.GPUBlock) string {
+	if b.Tensor != nil {
+		return fmt.Sprint(gpu, " tensor ", b.Tensor.DType, b.Tensor.Shape)
+	}
+	return fmt.Sprint(gpu, " block ", b.Size)
+}
+
+// cacheOf returns the list of the caching allocator of a process in a snapshot; nil: none was read.
+func cacheOf(s *growth.Snapshot, pid int) *growth.GPUCache {
+	for i := range s.GPUMemory {
+		if s.GPUMemory[i].PID == pid {
+			return s.GPUMemory[i].Cache
+		}
+	}
+	return nil
+}
+
+// cachedParts are the parts of what PyTorch has reserved and not allocated, in bytes, by what their
+// growth means.
+func cachedParts(c *growth.GPUCache) map[Diagnosis]int64 {
+	parts := make(map[Diagnosis]int64)
+	for i := range c.Sums {
+		s := &c.Sums[i]
+		if s.Kind != growth.GPUPoolDefault {
+			parts[DiagnosisPools] += s.Free()
+			continue
+		}
+		parts[DiagnosisFragmentation] += s.Pinned + s.Pending
+		parts[DiagnosisCache] += s.Returnable
+	}
+	return parts
+}
+
+// diagnoseCache says which part of the cache has grown most between the first and the last snapshot
+// of a window that have one. Without two of them it is one of several.
+func (j *Judgement) diagnoseCache(snapshots []*growth.Snapshot, pid int) {
+	if j.Diagnosis != DiagnosisCacheGrows {
+		return
+	}
+	var first, last *growth.GPUCache
+	for _, s := range snapshots {
+		c := cacheOf(s, pid)
+		if c == nil || s.Elapsed < j.Window.From {
+			continue
+		}
+		if first == nil {
+			first = c
+		}
+		last = c
+	}
+	if first == last {
+		return
+	}
+	before, after := cachedParts(first), cachedParts(last)
+	most := int64(0)
+	for _, d := range []Diagnosis{DiagnosisFragmentation, DiagnosisPools, DiagnosisCache} {
+		if grown := after[d] - before[d]; grown > most {
+			most, j.Diagnosis = grown, d
+		}
+	}
+}

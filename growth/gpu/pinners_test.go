@@ -1,0 +1,113 @@
+package gpu
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/trend"
+)
+
+var (
+	keeps  = &growth.Stack{ID: 7}
+	others = &growth.Stack{ID: 8}
+)
+
+// pinnedBy returns a segment of 20 MiB with blocks in use of these sizes in MiB, by a stack.
+func pinnedBy(stack *growth.Stack, sizes ...int64) growth.GPUSegment {
+	s := growth.GPUSegment{GPU: "0", Address: 1 << 44, Size: 20 * mib}
+	left := s.Size
+	for _, size := range append(sizes, 0) {
+		b := growth.GPUBlock{
+			Address: s.Address + uint64(s.Size-left), Size: size * mib, Stack: stack,
+			State: growth.GPUBlockAllocated,
+		}
+		if size == 0 {
+			b.Size, b.State, b.Stack = left, growth.GPUBlockFree, nil
+		}
+		s.Blocks, left = append(s.Blocks, b), left-b.Size
+	}
+	return s
+}
+
+func TestPinners(t *testing.T) {
+	t.Parallel()
+	mixed := pinnedBy(keeps, 2, 3)
+	mixed.Blocks[1].Stack = others
+	graph := pinnedBy(keeps, 2)
+	graph.Pool.Kind = growth.GPUPoolGraph
+	expandable := pinnedBy(keeps, 2)
+	expandable.Expandable, expandable.Size = true, 40*mib
+	expandable.Blocks[1].Size += 20 * mib // its second page is free
+	tensor := pinnedBy(nil, 2)
+	tensor.Blocks[0].Tensor = &growth.GPUTensor{DType: "float32", Shape: []int64{512}}
+
+	got := PinnersOf(&growth.GPUCache{Segments: []growth.GPUSegment{
+		pinnedBy(keeps, 2), pinnedBy(others, 2, 2), pinnedBy(nil, 2), mixed, graph, expandable, tensor,
+		pinnedBy(others, 1), pinnedBy(others, 1), pinnedBy(keeps, 20), pinnedBy(nil),
+	}})
+	want := []Pinner{
+		{GPU: "0", Sampled: 4, Blocks: 5, Bytes: 10 * mib, Segments: 4, Gain: 80 * mib},
+		{GPU: "0", Stack: others, Sampled: 2, Blocks: 2, Bytes: 2 * mib, Segments: 2, Gain: 40 * mib},
+		{
+			GPU: "0", Tensor: tensor.Blocks[0].Tensor, Blocks: 1, Bytes: 2 * mib, Segments: 1,
+			Gain: 20 * mib,
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if got := PinnersOf(nil); got != nil {
+		t.Errorf("of no list: %+v", got)
+	}
+}
+
+func TestDiagnosisOfCache(t *testing.T) {
+	t.Parallel()
+	at := func(second time.Duration, sums ...growth.GPUCacheSum) *growth.Snapshot {
+		m := growth.ProcessGPUMemory{PID: 1}
+		if sums != nil {
+			m.Cache = &growth.GPUCache{Sums: sums}
+		}
+		return &growth.Snapshot{
+			Elapsed: second * time.Second, GPUMemory: []growth.ProcessGPUMemory{m},
+		}
+	}
+	sum := func(pinned, returnable int64) growth.GPUCacheSum {
+		return growth.GPUCacheSum{GPU: "0", Pinned: pinned, Returnable: returnable}
+	}
+	pool := func(kind growth.GPUPoolKind, free int64) growth.GPUCacheSum {
+		return growth.GPUCacheSum{GPU: "0", Kind: kind, Reserved: free + 5, Allocated: 5}
+	}
+	for name, c := range map[string]struct {
+		snapshots []*growth.Snapshot
+		want      Diagnosis
+	}{
+		"what blocks pin": {
+			[]*growth.Snapshot{at(20, sum(10, 50)), at(30, sum(100, 60))}, DiagnosisFragmentation,
+		},
+		"what empty_cache() returns": {
+			[]*growth.Snapshot{at(20, sum(10, 50)), at(30, sum(10, 60))}, DiagnosisCache,
+		},
+		"private pools": {[]*growth.Snapshot{
+			at(20, sum(10, 50)), at(30, sum(11, 50), pool(growth.GPUPoolGraph, 2), pool(growth.GPUPoolUser, 3)),
+		}, DiagnosisPools},
+		"before the window": {
+			[]*growth.Snapshot{at(0, sum(0, 0)), at(20, sum(90, 50)), at(30, sum(90, 60))}, DiagnosisCache,
+		},
+		"one list alone":    {[]*growth.Snapshot{at(20), at(30, sum(90, 60))}, DiagnosisCacheGrows},
+		"no list":           {[]*growth.Snapshot{at(20), at(30)}, DiagnosisCacheGrows},
+		"lists that shrink": {[]*growth.Snapshot{at(20, sum(9, 9)), at(30, sum(8, 8))}, DiagnosisCacheGrows},
+	} {
+		j := Judgement{Diagnosis: DiagnosisCacheGrows, Window: trend.Window{From: 10 * time.Second}}
+		if j.diagnoseCache(c.snapshots, 1); j.Diagnosis != c.want {
+			t.Errorf("%s: %s, want %s", name, j.Diagnosis, c.want)
+		}
+	}
+	j := Judgement{Diagnosis: DiagnosisTensors}
+	j.diagnoseCache([]*growth.Snapshot{at(0, sum(0, 0)), at(1, sum(9, 9))}, 1)
+	if j.Diagnosis != DiagnosisTensors {
+		t.Errorf("of tensors: %s", j.Diagnosis)
+	}
+}

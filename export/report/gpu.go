@@ -19,6 +19,8 @@ type gpuView struct {
 	// Advice explains the diagnosis. Reason is why NVML's count is unknown; empty: it is known.
 	Advice, Reason string
 	Curves         []curveView
+	Pools          []poolView
+	Pinners        []string // blocks that keep free memory, and the allocator's counts
 	Breakdown      breakdownView
 	Rows           []rowView
 	RowsNote       string
@@ -40,6 +42,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
 			Facts: gpuFacts(s, d), Suspects: suspectsOf(d.Suspects, nil),
 			Advice: words.GPUAdvice(d), Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
+			Pools: poolViews(d.Cache), Pinners: words.GPUCacheFacts(d.Cache),
 			Breakdown: gpuBreakdownOf(d, s.BaselineS),
 			Rows:      rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: words.GPURowsNote(*d),
 		}
@@ -110,5 +113,29 @@ func curveViews(d *summary.GPUMemory) []curveView {
 		views = append(views, v)
 	}
 
+	return views
+}
+
+// A poolView is a row of the table of PyTorch's pools of GPU memory.
+type poolView struct {
+	Name, Segments, Reserved, Allocated, Rounding, Pinned, Returnable, Largest string
+}
+
+// poolViews is the table of pools; nil: they are not known.
+func poolViews(c *summary.GPUCache) []poolView {
+	if c == nil {
+		return nil
+	}
+	size := func(bytes int64) string { return units.Bytes(float64(bytes)) }
+	var views []poolView
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		views = append(views, poolView{
+			Name: words.GPUPool(p), Segments: units.Count(float64(p.Segments)),
+			Reserved: size(p.ReservedBytes), Allocated: size(p.AllocatedBytes),
+			Rounding: size(p.RoundingBytes), Pinned: size(p.PinnedBytes + p.PendingBytes),
+			Returnable: size(p.ReturnableBytes), Largest: size(p.LargestFreeBytes),
+		})
+	}
 	return views
 }

@@ -1,11 +1,13 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/gpu"
 )
 
@@ -133,4 +135,42 @@ func gpuCacheLines(g *summary.GPUMemory) []string {
 		lines = append(lines, "its "+PinnerText(&g.Cache.Pinners[0]))
 	}
 	return lines
+}
+
+var gpuPoolTexts = map[growth.GPUPoolKind]string{
+	growth.GPUPoolDefault: "default pool",
+	growth.GPUPoolGraph:   "pools of CUDA graphs",
+	growth.GPUPoolUser:    "MemPool, or shared by CUDA graphs",
+}
+
+// GPUPool names a pool of PyTorch's cache, and its GPU.
+func GPUPool(p *summary.GPUCachePool) string {
+	return fmt.Sprintf("%s, GPU %s", cmp.Or(gpuPoolTexts[p.Kind], string(p.Kind)), p.GPU)
+}
+
+// GPUCacheFacts are what PyTorch's cache has beside its pools: which blocks keep free memory, and
+// counts since the process started.
+func GPUCacheFacts(c *summary.GPUCache) (facts []string) {
+	if c == nil {
+		return nil
+	}
+	for i := range c.Pinners {
+		p := &c.Pinners[i]
+		text := PinnerText(p)
+		if site := pinnerSite(p); site != "" {
+			text += ", " + site
+		}
+		facts = append(facts, text)
+	}
+	for _, n := range c.Counts {
+		facts = append(facts, fmt.Sprintf("GPU %s since the start: at most %s allocated, %s reserved; "+
+			"%s retries after the cache was emptied, %s out of memory", n.GPU,
+			units.Bytes(float64(n.PeakAllocatedBytes)), units.Bytes(float64(n.PeakReservedBytes)),
+			units.Count(float64(n.Retries)), units.Count(float64(n.OOMs))))
+	}
+	if c.TornSegments > 0 {
+		facts = append(facts, units.Count(float64(c.TornSegments))+
+			" segments changed while they were read, and are left out")
+	}
+	return facts
 }

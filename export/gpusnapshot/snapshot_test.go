@@ -96,6 +96,10 @@ type python struct {
 
 func startPython(t testing.TB) *python {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs Python, and -short leaves it out")
+	}
+
 	command := exec.Command("python3", "testdata/unpickle.py")
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
@@ -251,7 +255,7 @@ func TestWrite(t *testing.T) {
 
 // A job has many blocks and few stacks.
 func TestSize(t *testing.T) {
-	const blocks, stacks = 20_000, 200
+	const blocks, stacks = 5_000, 50
 	c := &growth.GPUCache{Segments: []growth.GPUSegment{{GPU: "0", Size: blocks * 512}}}
 	for i := range blocks {
 		c.Segments[0].Blocks = append(c.Segments[0].Blocks, growth.GPUBlock{

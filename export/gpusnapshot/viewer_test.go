@@ -219,28 +219,72 @@ const (
 // TestMemoryVizInBrowser opens the fixture in PyTorch's own viewer, and compares the shapes that it
 // draws, and the stacks that it shows for them.
 func TestMemoryVizInBrowser(t *testing.T) {
-	server := vizServer(t, cache())
 	browser := pagetest.StartFor(t)
-	for name, shapes := range map[string]func(*testing.T, *pagetest.Page){
-		"trace_plot": testTimeline, "segment_plot": testStateHistory,
+	type check func(*testing.T, *pagetest.Page)
+	for _, c := range []struct {
+		name     string
+		cache    *growth.GPUCache
+		timeline check
+		history  check
+	}{
+		{"fixture", cache(), testTimeline, testStateHistory},
+		{
+			"hostile", hostileCache(), testHostile(`g[clip-path] polygon`),
+			testHostile(`svg g g:nth-of-type(2) rect`),
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			page, err := browser.Open(server.URL+"/"+name, pagetest.View{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(page.Close)
-			if err := page.Await(`document.querySelector("svg polygon, svg rect")`); err != nil {
-				faults, _ := page.Faults()
-				t.Fatal(err, faults)
-			}
+		server := vizServer(t, c.cache)
+		for page, checkIt := range map[string]check{
+			"trace_plot": c.timeline, "segment_plot": c.history,
+		} {
+			t.Run(c.name+"/"+page, func(t *testing.T) {
+				page, err := browser.Open(server.URL+"/"+page, pagetest.View{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(page.Close)
 
-			if err := page.Settle(); err != nil {
-				t.Fatal(err)
-			}
-			shapes(t, page)
-			mustNotThrow(t, page)
-		})
+				err = page.Await(`document.querySelector("svg polygon, svg rect")`)
+				if err == nil {
+					err = page.Settle()
+				}
+				if err != nil {
+					faults, _ := page.Faults()
+					t.Fatal(err, faults)
+				}
+
+				checkIt(t, page)
+				mustNotThrow(t, page)
+			})
+		}
+	}
+}
+
+const markup = `<img src="x" onerror="throw 1">`
+
+// hostileCache has an address of the kernel, and frames of a megabyte.
+func hostileCache() *growth.GPUCache {
+	stack := &growth.Stack{ID: 1, Frames: []growth.Frame{
+		{Function: markup + strings.Repeat("\xff\n\u202e", mib), File: markup, Python: true},
+	}}
+	const address = 1<<64 - 64*mib
+	return &growth.GPUCache{Segments: []growth.GPUSegment{{
+		GPU: "0", Address: address, Size: 4 * mib, Stream: 1<<64 - 1, Stack: stack,
+		Blocks: []growth.GPUBlock{
+			{
+				Address: address, Size: mib, Requested: 1 << 60, State: growth.GPUBlockAllocated,
+				Stack: stack, Born: -1 << 62,
+			},
+			{Address: address + mib, Size: 3 * mib},
+		},
+	}}}
+}
+
+// testHostile wants one shape of a block.
+func testHostile(selector string) func(*testing.T, *pagetest.Page) {
+	return func(t *testing.T, page *pagetest.Page) {
+		shapes := shapesOf(t, page, selector)
+		mustShow(t, "blocks", shapes[:1], []string{"-4000000_0", markup + ":0:" + markup + "???"})
 	}
 }
 

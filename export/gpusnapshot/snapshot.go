@@ -177,8 +177,9 @@ func stateOf(b *growth.GPUBlock) string {
 	return "inactive"
 }
 
-// writeTensor writes the tensor of a block at the key at which viewers since PyTorch 2.10 find a
-// text that the program has given to its allocations.
+// writeTensor writes the tensor of a block at the key at which newer viewers find a text that the
+// program has given to its allocations: format_user_metadata in
+// https://github.com/pytorch/pytorch/blob/main/torch/utils/viz/process_alloc_data.js.
 func (w *writer) writeTensor(t *growth.GPUTensor) {
 	if t != nil {
 		shape := strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ", ")

@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/allocscope/allocscope/export/folder"
@@ -53,10 +54,12 @@ func (e *Ending) Finish() (*Result, error) {
 	e.result = e.trace.Conclude(e.all)
 
 	e.writeProfiles()
+	snapshots := e.writeGPUSnapshots()
 	s, err := e.summarize()
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(s.Files, snapshots)
 	return &Result{Result: e.result, Summary: s}, nil
 }
 

@@ -2,7 +2,11 @@ package record
 
 import (
 	"fmt"
+	"io"
+	"slices"
 
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/gpusnapshot"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
@@ -51,4 +55,46 @@ func gpuComments(all []conclude.Process) []string {
 		}
 	}
 	return comments
+}
+
+// maxGPUSnapshots bounds the files with the memory of PyTorch's caching allocator.
+const maxGPUSnapshots = 64
+
+// writeGPUSnapshots writes the memory of PyTorch's caching allocator at the end of the trace: a file
+// for each process in which it has segments. It returns the files by their names in the summary.
+func (e *Ending) writeGPUSnapshots() map[string]string {
+	var with []*growth.ProcessGPUMemory
+	for _, p := range newestGPUMemory(e.trace.Snapshots) {
+		if p.Cache != nil && len(p.Cache.Segments) > 0 && len(with) < maxGPUSnapshots {
+			with = append(with, p)
+		}
+	}
+
+	names := make(map[string]string)
+	for _, p := range with {
+		name, file := summary.GPUSnapshot, folder.GPUSnapshotFile(0)
+		if len(with) > 1 {
+			name, file = fmt.Sprintf("%s_%d", name, p.PID), folder.GPUSnapshotFile(p.PID)
+		}
+		names[name] = file
+		e.recorder.files.Write(file, func(w io.Writer) error {
+			return gpusnapshot.Write(w, p.Cache, e.recorder.profiles.started)
+		})
+	}
+	return names
+}
+
+// newestGPUMemory returns the memory of each process at the last of the snapshots that has it, the
+// latest first.
+func newestGPUMemory(snapshots []*growth.Snapshot) (all []*growth.ProcessGPUMemory) {
+	seen := make(map[int]bool)
+	for _, s := range slices.Backward(snapshots) {
+		for i := range s.GPUMemory {
+			if p := &s.GPUMemory[i]; !seen[p.PID] {
+				seen[p.PID] = true
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,7 @@ func TestGPUMemory(t *testing.T) {
 	t.Run("ended process", testGPUEnded)
 	t.Run("streak", testGPUStreak)
 	t.Run("gpus.csv", testGPUFile)
+	t.Run("snapshots", testGPUSnapshots)
 }
 
 // gpuRecorder is the recorder of a trace of a process that keeps 1 MiB a second in blocks for
@@ -192,5 +194,60 @@ func testGPUFile(t *testing.T) {
 	if got, want := readFile(t, path, folder.GPUsFile), "time_s,gpu,instance,used_bytes,total_bytes\n"+
 		"1.000,0,,5,9\n2.000,0,,6,9\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// cacheOf is the memory of a process with one segment, at an address.
+func cacheOf(pid int, address uint64) growth.ProcessGPUMemory {
+	return growth.ProcessGPUMemory{PID: pid, Cache: &growth.GPUCache{
+		Segments: []growth.GPUSegment{{GPU: "0", Address: address, Size: 2 << 20}},
+	}}
+}
+
+// testGPUSnapshots checks the names of the files, and the processes that have one.
+// export/gpusnapshot tests their content.
+func testGPUSnapshots(t *testing.T) {
+	without := growth.ProcessGPUMemory{PID: 8, Cache: &growth.GPUCache{}}
+	for name, c := range map[string]struct {
+		snapshots [][]growth.ProcessGPUMemory
+		want      map[string]string
+	}{
+		"no cache": {[][]growth.ProcessGPUMemory{{{PID: 7}, without}}, map[string]string{}},
+		"one process": {
+			[][]growth.ProcessGPUMemory{{cacheOf(7, 1), cacheOf(8, 1)}, {cacheOf(7, 2), without}},
+			map[string]string{"gpu_snapshot": "gpu-snapshot.pickle"},
+		},
+		"two, of which one has ended": {
+			[][]growth.ProcessGPUMemory{{cacheOf(7, 1), cacheOf(9, 1)}, {cacheOf(7, 2)}},
+			map[string]string{
+				"gpu_snapshot_7": "gpu-snapshot-7.pickle",
+				"gpu_snapshot_9": "gpu-snapshot-9.pickle",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, path := createFolder(t)
+			e := &Ending{
+				recorder: &Recorder{files: &Files{Folder: dir}}, trace: &conclude.Trace{},
+			}
+			for _, memory := range c.snapshots {
+				s := &growth.Snapshot{GPUMemory: memory}
+				e.trace.Snapshots = append(e.trace.Snapshots, s)
+			}
+
+			if got := e.writeGPUSnapshots(); !maps.Equal(got, c.want) {
+				t.Errorf("the summary names %v, want %v", got, c.want)
+			}
+			if err := e.recorder.files.Err(); err != nil {
+				t.Error(err)
+			}
+
+			for _, file := range c.want {
+				readFile(t, path, file)
+			}
+			if files, err := dir.GPUSnapshots(); len(files) != len(c.want) || err != nil {
+				t.Errorf("the folder has %v, %v", files, err)
+			}
+		})
 	}
 }

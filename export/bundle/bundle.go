@@ -205,7 +205,19 @@ func (b *builder) write() error {
 		}
 	}
 
+	if err := b.leaveOutGPUSnapshots(); err != nil {
+		return err
+	}
 	return b.writeDocuments()
+}
+
+// leaveOutGPUSnapshots names the snapshots of GPU memory, in which no names can be replaced.
+func (b *builder) leaveOutGPUSnapshots() error {
+	files, err := b.dir.GPUSnapshots()
+	for _, name := range files {
+		b.leaveOut(name, "it has names of your code, and the profiles have its stacks")
+	}
+	return err
 }
 
 // writeDocuments writes the other documents, and the list of contents.
@@ -333,6 +345,9 @@ func (b *builder) convertSummary(w io.Writer, r io.Reader) error {
 	}
 
 	delete(s.Files, "report") // `allocscope report` makes it of the other files
+	maps.DeleteFunc(s.Files, func(what, _ string) bool {
+		return strings.HasPrefix(what, summary.GPUSnapshot)
+	})
 	if !b.options.KeepNames {
 		b.redactor.summary(s)
 	}

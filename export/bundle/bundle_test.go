@@ -243,6 +243,8 @@ func TestDamagedFolder(t *testing.T) {
 		"growth.pb.gz": "okapi",
 		"warmup.pb.gz": "",
 		"other":        "okapi",
+
+		"gpu-snapshot-42.pickle": "okapi",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -267,10 +269,37 @@ func TestDamagedFolder(t *testing.T) {
 
 	want := []string{
 		"summary.json", "timeline.csv", "processes.csv", "objects.csv", "growth.pb.gz", "warmup.pb.gz",
+		"gpu-snapshot-42.pickle",
 	}
 
 	if !slices.Equal(named, want) {
 		t.Errorf("left out %+v", contents.LeftOut)
+	}
+}
+
+// A GPU snapshot is neither in the bundle nor among the files of its summary.
+func TestGPUSnapshot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := bytes.Replace(filesOf(t, recorded)["summary.json"], []byte(`"files": {`),
+		[]byte(`"files": { "gpu_snapshot": "gpu-snapshot.pickle",`), 1)
+	for name, content := range map[string][]byte{
+		"summary.json": s, "gpu-snapshot.pickle": []byte("okapi"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, options := range []Options{{}, {KeepNames: true}} {
+		files, contents := bundled(t, dir, options)
+		if files["gpu-snapshot.pickle"] != nil ||
+			contents.LeftOut[0].File != "gpu-snapshot.pickle" {
+			t.Errorf("left out %+v", contents.LeftOut)
+		}
+		if bytes.Contains(files["summary.json"], []byte("gpu_snapshot")) {
+			t.Error("the summary names the file")
+		}
 	}
 }
 

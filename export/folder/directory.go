@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -167,8 +166,7 @@ func deleteFolder(path string, owner Owner) error {
 // removeTraceFiles removes the files that allocscope writes, complete or not, and then the
 // directory of snapshots if it is empty.
 func removeTraceFiles(root *os.Root) error {
-	isOurs := func(name string) bool { return slices.Contains(fileNames, name) }
-	if err := removeFiles(root, isOurs); err != nil {
+	if err := removeFiles(root, isFile); err != nil {
 		return err
 	}
 

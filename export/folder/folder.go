@@ -30,7 +30,7 @@ const (
 // only new files are written to. Directories have mode 0700 and files 0600; both belong to the
 // Owner.
 //
-// Only the file names above and the names of SnapshotFile can be written.
+// Only the file names below and the names of SnapshotFile and GPUSnapshotFile can be written.
 type Folder struct {
 	path             string
 	root             *os.Root
@@ -169,7 +169,7 @@ func (f *Folder) open(name string, orMake bool) (*os.Root, string, error) {
 	return root, base, err
 }
 
-// The files in the folder of a trace, besides the files of SnapshotFile.
+// The files in the folder of a trace, besides the files of SnapshotFile and GPUSnapshotFile.
 const (
 	SummaryFile   = "summary.json"
 	TimelineFile  = "timeline.csv"
@@ -190,17 +190,32 @@ var (
 		SummaryFile, TimelineFile, ProcessesFile, GPUsFile, ObjectsFile, GrowthFile, WarmupFile,
 		PlateauFile, SpikesFile, ReportFile,
 	}
-	snapshotName = regexp.MustCompile(`^[0-9]{3,}\.pb\.gz$`)
+	snapshotName    = regexp.MustCompile(`^[0-9]{3,}\.pb\.gz$`)
+	gpuSnapshotName = regexp.MustCompile(`^gpu-snapshot(-[0-9]+)?\.pickle$`)
 )
 
 // SnapshotFile is the name of the n-th snapshot: "snapshots/003.pb.gz" for 3.
 func SnapshotFile(n int) string { return fmt.Sprintf("%s/%03d.pb.gz", snapshotDir, n) }
 
+// GPUSnapshotFile is the name of the caching allocator's memory in a process; pid is 0 where only
+// one process of the trace has any: "gpu-snapshot.pickle", "gpu-snapshot-42.pickle".
+func GPUSnapshotFile(pid int) string {
+	if pid == 0 {
+		return "gpu-snapshot.pickle"
+	}
+	return fmt.Sprintf("gpu-snapshot-%d.pickle", pid)
+}
+
+// isFile reports whether a file of this name is one of a trace, besides its snapshots.
+func isFile(name string) bool {
+	return slices.Contains(fileNames, name) || gpuSnapshotName.MatchString(name)
+}
+
 // splitName splits a name into the directory, "." or "snapshots", and the file. It accepts only the
 // names that a replacement removes, so that allocscope leaves no file behind that it would not
 // recognise.
 func splitName(name string) (dir, base string, err error) {
-	if slices.Contains(fileNames, name) {
+	if isFile(name) {
 		return ".", name, nil
 	}
 
@@ -221,26 +236,8 @@ const maxListedNames = 10_000
 // Snapshots returns the numbers of the snapshots in the folder, in order, for SnapshotFile. A trace
 // drops some snapshots, so there may be gaps.
 func (f *Folder) Snapshots() ([]int, error) {
-	root, err := openDir(f.root, snapshotDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-
+	names, err := f.list(snapshotDir)
 	if err != nil {
-		return nil, fmt.Errorf("list snapshots: %w", cause(err))
-	}
-
-	defer root.Close()
-
-	dir, err := root.Open(".")
-	if err != nil {
-		return nil, fmt.Errorf("list snapshots: %w", cause(err))
-	}
-
-	defer dir.Close()
-
-	names, err := dir.Readdirnames(maxListedNames)
-	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("list snapshots: %w", cause(err))
 	}
 
@@ -255,6 +252,44 @@ func (f *Folder) Snapshots() ([]int, error) {
 
 	slices.Sort(numbers)
 	return numbers, nil
+}
+
+// GPUSnapshots returns the names of the files of GPUSnapshotFile in the folder, in order.
+func (f *Folder) GPUSnapshots() ([]string, error) {
+	names, err := f.list(".")
+	if err != nil {
+		return nil, fmt.Errorf("list GPU snapshots: %w", cause(err))
+	}
+
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !gpuSnapshotName.MatchString(name)
+	})
+	slices.Sort(names)
+	return names, nil
+}
+
+// list returns the names in a directory of the folder: none if there is no such directory.
+func (f *Folder) list(name string) ([]string, error) {
+	root, err := openDir(f.root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+
+	names, err := dir.Readdirnames(maxListedNames)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return names, nil
 }
 
 // Open opens the folder of an earlier trace, to read its files and to write new ones, which then

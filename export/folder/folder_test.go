@@ -316,15 +316,23 @@ func TestCreateWithForce(t *testing.T) {
 		first, path := out(t)
 		fill(t, first)
 		do(t, first.WriteFile(ReportFile, writes("report")))
+		do(t, first.WriteFile(GPUSnapshotFile(0), writes("one")))
+		do(t, first.WriteFile(GPUSnapshotFile(42), writes("of 42")))
+		if names, err := first.GPUSnapshots(); err != nil ||
+			!slices.Equal(names, []string{"gpu-snapshot-42.pickle", "gpu-snapshot.pickle"}) {
+			t.Errorf("GPU snapshots %q, %v", names, err)
+		}
 		put(t, "half", path, temporaryName(SummaryFile))
 		put(t, "half", path, snapshotDir, temporaryName("004.pb.gz"))
 		put(t, "mine", path, "notes.txt")
+		put(t, "mine", path, "gpu-snapshot-x.pickle")
 		put(t, "mine", path, "summary.json.tmp")
 		put(t, "mine", path, ".growth.pb.gz")
 		put(t, "mine", path, snapshotDir, "mine.pb.gz")
 		newFolder(t, path, current(), true)
 		mustHold(t, path,
-			".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp")
+			".growth.pb.gz gpu-snapshot-x.pickle notes.txt snapshots/ snapshots/mine.pb.gz "+
+				"summary.json.tmp")
 	})
 
 	// A folder is known by its summary alone, too, and nothing of it remains.

@@ -46,6 +46,10 @@ type GPUMemory struct {
 	Accumulating []Accumulation `json:"accumulating"`
 }
 
+// GPUSnapshot is the name in Summary.Files of the memory of PyTorch's caching allocator. Where several
+// processes have one, an underscore and the PID follow.
+const GPUSnapshot = "gpu_snapshot"
+
 // Curves of GPU memory.
 const (
 	GPUUsed      = string(gpu.CurveUsed)      // NVML's count

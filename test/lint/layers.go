@@ -36,7 +36,7 @@ var layers = [][]string{
 	},
 	{"export/units"},
 	{"export/profile"},
-	{"export/summary"},
+	{"export/gpusnapshot", "export/summary"},
 	{"export/words"},
 	{"export/bundle", "export/compare", "export/report"},
 	{"export/push"},

@@ -54,6 +54,7 @@ type indexView struct {
 	NoReport, NoSnapshots string
 	Profiles              []entry
 	Snapshots             []snapshotView
+	GPUSnapshots          []string // names of files
 	Source                bool
 	SourceOff             string
 }
@@ -117,6 +118,7 @@ func (i *index) view() indexView {
 	}
 
 	v.Snapshots = snapshotViews(numbers, sum)
+	v.GPUSnapshots, _ = i.folder.GPUSnapshots() // Snapshots had the error
 	return v
 }
 

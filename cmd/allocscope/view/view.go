@@ -48,6 +48,9 @@ func New(dir *folder.Folder, source bool) (http.Handler, error) {
 	mux.HandleFunc("/report", func(w http.ResponseWriter, _ *http.Request) {
 		serveReport(w, dir)
 	})
+	mux.HandleFunc("/gpu/{file}", func(w http.ResponseWriter, r *http.Request) {
+		serveGPUSnapshot(w, dir, r.PathValue("file"))
+	})
 	mux.Handle("/{$}", index)
 	return mux, nil
 }
@@ -230,6 +233,24 @@ func serveReport(w http.ResponseWriter, dir *folder.Folder) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", reportPolicy)
 	_, _ = w.Write(report) // the browser may have gone
+}
+
+// serveGPUSnapshot serves a file for PyTorch's viewer, to be saved.
+func serveGPUSnapshot(w http.ResponseWriter, dir *folder.Folder, name string) {
+	names, err := dir.GPUSnapshots()
+	if err != nil || !slices.Contains(names, name) {
+		http.Error(w, "This folder has no such snapshot of GPU memory.", http.StatusNotFound)
+		return
+	}
+
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", "attachment")
+	if err := dir.ReadFile(name, func(r io.Reader) error {
+		_, _ = io.Copy(w, r) // the browser may have gone
+		return nil
+	}); err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+	}
 }
 
 // reportMissing explains why there is no report, and how to make one. It is empty without an error.

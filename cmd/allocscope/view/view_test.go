@@ -226,6 +226,23 @@ func TestServedReport(t *testing.T) {
 	mustNotSay(t, "the index", mustGet(t, server.URL+"/", `href="report"`), "allocscope report ")
 }
 
+func TestServedGPUSnapshot(t *testing.T) {
+	path, server := served(t)
+	name := folder.GPUSnapshotFile(42)
+	mustNotSay(t, "the index", mustGet(t, server.URL+"/"), `href="gpu/`)
+	mustAnswer(t, server.URL+"/gpu/"+name, http.StatusNotFound)
+
+	put(t, filepath.Join(path, name), "<script>")
+	mustGet(t, server.URL+"/", `href="gpu/`+name+`"`)
+	status, body, header := get(t, server.URL+"/gpu/"+name)
+	if status != http.StatusOK || body != "<script>" ||
+		header.Get("Content-Type") != "application/octet-stream" ||
+		header.Get("Content-Disposition") != "attachment" {
+		t.Errorf("status %d, %v: %s", status, header, body)
+	}
+	mustAnswer(t, server.URL+"/gpu/"+folder.SummaryFile, http.StatusNotFound)
+}
+
 func testSettings(t *testing.T) {
 	for _, variable := range []string{"XDG_CONFIG_HOME", "HOME"} {
 		t.Run(variable, func(t *testing.T) {

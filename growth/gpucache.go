@@ -15,8 +15,8 @@ type GPUCache struct {
 	Sums []GPUCacheSum
 	// Stats of the allocator by GPU, in order; nil where they are not known.
 	Stats []GPUCacheStats
-	// Torn segments changed while they were read, and are left out.
-	Torn int
+	// Changed is the number of segments that changed while they were read, and are left out.
+	Changed int
 }
 
 // A GPUPoolKind is which pool of the caching allocator a segment belongs to.
@@ -72,7 +72,7 @@ type GPUBlock struct {
 	// allocated block that was sampled. Stack is nil otherwise.
 	Stack *Stack
 	Born  time.Duration
-	// Tensor is what the census of Python's objects has found there; nil: nothing.
+	// Tensor was there in the newest census of Python's objects; nil: none was.
 	Tensor *GPUTensor
 }
 
@@ -89,7 +89,7 @@ type GPUCacheSum struct {
 	Kind     GPUPoolKind
 	Segments int // number of them
 	Reserved int64
-	// Allocated blocks, and Rounding, the part of them that nobody asked for. Pending blocks are
+	// Allocated blocks, and Rounding, the part beyond the requested sizes. Pending blocks are
 	// freed and still in use by a stream.
 	Allocated, Rounding, Pending int64
 	// Pinned is free, in segments that also have blocks in use. Returnable is in segments, or in

@@ -276,7 +276,7 @@ func (s *Snapshot) OnGPUs(kinds ...Kind) *Snapshot {
 // AllHoldings returns the holdings in host memory and on GPUs.
 func (s *Snapshot) AllHoldings() []Holding { return slices.Concat(s.Holdings, s.GPUHoldings) }
 
-// DropBirths removes what a later snapshot has: births of its processes, without blocks on GPUs where
+// DropBirths removes the parts that a later snapshot has: births of its processes, without blocks on GPUs where
 // it does not trace these any more, and segments of PyTorch's cache.
 func (s *Snapshot) DropBirths(later *Snapshot) {
 	for _, holdings := range [][]Holding{s.Holdings, s.GPUHoldings} {

@@ -15,8 +15,8 @@ type GPUCache struct {
 	Pinners []GPUPinner `json:"pinners"`
 	// Counts since the process started, by GPU; absent: they are not known.
 	Counts []GPUCacheCounts `json:"counts,omitempty"`
-	// TornSegments changed while they were read, and are left out.
-	TornSegments int `json:"torn_segments,omitempty"`
+	// ChangedSegments changed while they were read, and are left out.
+	ChangedSegments int `json:"changed_segments,omitempty"`
 }
 
 // A GPUCachePool is the memory of all pools of a kind on one GPU, in bytes. Allocated, pending,
@@ -27,7 +27,7 @@ type GPUCachePool struct {
 	Kind          growth.GPUPoolKind `json:"kind,omitempty"`
 	Segments      int                `json:"segments"`
 	ReservedBytes int64              `json:"reserved_bytes"`
-	// AllocatedBytes have RoundingBytes that nobody asked for.
+	// AllocatedBytes have RoundingBytes beyond the requested sizes.
 	AllocatedBytes int64 `json:"allocated_bytes"`
 	RoundingBytes  int64 `json:"rounding_bytes"`
 	// PendingBytes are freed, and in use by a stream.
@@ -78,7 +78,7 @@ func gpuCacheOf(j *gpu.Judgement, components *component.Rules) *GPUCache {
 		return nil
 	}
 	out := &GPUCache{
-		Pools: []GPUCachePool{}, Pinners: []GPUPinner{}, TornSegments: j.Cache.Torn,
+		Pools: []GPUCachePool{}, Pinners: []GPUPinner{}, ChangedSegments: j.Cache.Changed,
 	}
 	for _, s := range j.Cache.Sums {
 		out.Pools = append(out.Pools, GPUCachePool{

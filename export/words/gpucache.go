@@ -168,8 +168,8 @@ func GPUCacheFacts(c *summary.GPUCache) (facts []string) {
 			units.Bytes(float64(n.PeakAllocatedBytes)), units.Bytes(float64(n.PeakReservedBytes)),
 			units.Count(float64(n.Retries)), units.Count(float64(n.OOMs))))
 	}
-	if c.TornSegments > 0 {
-		facts = append(facts, units.Count(float64(c.TornSegments))+
+	if c.ChangedSegments > 0 {
+		facts = append(facts, units.Count(float64(c.ChangedSegments))+
 			" segments changed while they were read, and are left out")
 	}
 	return facts

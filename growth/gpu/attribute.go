@@ -126,7 +126,7 @@ func (a *attribution) addCached() {
 		func(t growth.GPUTotals) int64 { return left[t.GPU] })
 }
 
-// addParts adds the parts of what is left of a GPU's memory that is cached, and takes them off.
+// addParts adds the parts of the memory of a GPU that is cached, and takes them off the rest.
 func (a *attribution) addParts(sum *growth.GPUCacheSum, left map[string]int64) {
 	take := func(kind growth.Kind, root string, bytes int64) {
 		bytes = min(bytes, left[sum.GPU])

@@ -21,7 +21,7 @@ const (
 	DiagnosisCacheGrows    Diagnosis = "cache-grows"        // segments grow more than blocks
 	DiagnosisFragmentation Diagnosis = "fragmentation"      // free memory that blocks pin grows
 	DiagnosisPools         Diagnosis = "private-pools"      // free memory of graphs' pools grows
-	DiagnosisCache         Diagnosis = "unused-cache"       // what empty_cache() returns grows
+	DiagnosisCache         Diagnosis = "unused-cache"       // whole free segments grow
 	DiagnosisDriver        Diagnosis = "other-allocations"  // driver memory grows more than segments
 	DiagnosisContext       Diagnosis = "context-or-modules" // NVML's count grows more than both
 	DiagnosisWarmup        Diagnosis = "warm-up"            // the growth slows down
@@ -38,7 +38,7 @@ func (d Diagnosis) IsOfGrowth() bool {
 	return d.IsOfCache()
 }
 
-// IsOfTorch reports whether objects of Python keep what grows: tensors, or graphs with their pools.
+// IsOfTorch reports whether objects of Python keep the memory: tensors, or graphs with their pools.
 func (d Diagnosis) IsOfTorch() bool { return d == DiagnosisTensors || d.IsOfCache() }
 
 // IsOfCache reports whether the diagnosis is that PyTorch reserves more than it allocates.

@@ -111,8 +111,8 @@ func cacheOf(s *growth.Snapshot, pid int) *growth.GPUCache {
 	return nil
 }
 
-// cachedParts are the parts of what PyTorch has reserved and not allocated, in bytes, by what their
-// growth means.
+// cachedParts are the parts of the memory that PyTorch has reserved and not allocated, in bytes, by the
+// diagnosis of their growth.
 func cachedParts(c *growth.GPUCache) map[Diagnosis]int64 {
 	parts := make(map[Diagnosis]int64)
 	for i := range c.Sums {

@@ -3,11 +3,10 @@
 // probe, stops nothing and writes nothing.
 //
 // libc10_cuda publishes no offsets. So none is believed: the tables of allocated blocks are found in
-// the library's variables by their contents, and the fields of a block by what must hold for its
-// neighbours (layout.go). From the allocated blocks the reader goes on to all blocks of their
+// the library's variables by their contents, and the fields of a block by its neighbours, which
+// adjoin it (layout.go). From the allocated blocks the reader goes on to all blocks of their
 // segments, to their pools, and to the free blocks of these (pools.go). Memory changes while it is
-// read: a segment whose blocks do not fill it is read again, and counts as torn if that does not
-// help. All memory that the package reads is hostile input: any contents cost bounded work and yield
+// read: a segment whose blocks do not fill it is read again, and is left out if that does not help. All memory that the package reads is hostile input: any contents cost bounded work and yield
 // some answer. Names follow c10/cuda/CUDACachingAllocator.cpp:
 // https://github.com/pytorch/pytorch/blob/main/c10/cuda/CUDACachingAllocator.cpp
 package caching
@@ -34,7 +33,7 @@ var (
 	errTooMany  = fmt.Errorf("more than %d blocks", maxBlocks)
 )
 
-// Bounds of what is read of one process.
+// Bounds of one reading.
 const (
 	maxBlocks        = 1 << 19
 	maxVariableBytes = 4 << 20 // of libc10_cuda
@@ -43,7 +42,7 @@ const (
 	batchBlocks      = 512 // are read at a time: few, so that little changes meanwhile
 )
 
-// A Reader reads the segments of one process again and again. It keeps the layout that it has found.
+// A Reader reads the segments of one process, repeatedly. It keeps the layout that it has found.
 type Reader struct {
 	layout   *layout
 	memory   mem.Reader
@@ -167,7 +166,7 @@ func (r *Reader) unknown(addresses []uint64) []uint64 {
 	})
 }
 
-// read reads the blocks at some addresses. It leaves out what cannot be one.
+// read reads the blocks at some addresses. It leaves out memory that cannot be one.
 func (r *Reader) read(addresses []uint64) ([]*block, error) {
 	contents, err := r.memory.Peek(addresses, r.layout.bytes())
 	if err != nil {

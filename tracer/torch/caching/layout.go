@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
-// A layout is where a Block has its fields, in bytes from its start. Its order is that of all
-// versions since 1.13; what stands before ptr has other sizes by version.
+// A layout is where a Block has its fields, in bytes from its start. All versions since 1.13 have the
+// same order; the fields before ptr have other sizes by version.
 type layout struct {
 	ptr           uint64
 	hasRequested  bool // requested_size, since 2.1

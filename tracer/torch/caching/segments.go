@@ -24,7 +24,7 @@ func (r *Reader) cache() (*growth.GPUCache, error) {
 			return nil, err
 		}
 		if !isWhole {
-			c.Torn++
+			c.Changed++
 			continue
 		}
 		c.Segments = append(c.Segments, r.segments(blocks)...)

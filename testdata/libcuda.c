@@ -1,4 +1,5 @@
-/* Replaces libcuda.so.1, NVIDIA's driver library: its calls that allocate and free, without a GPU. Names, parameters
+/* Replaces libcuda.so.1, NVIDIA's driver library: its calls that allocate and free, without a GPU, and the few others
+ * that PyTorch's allocator makes. Names, parameters
  * and results are cuda.h's. Device addresses, managed ones too, are numbers: nothing is mapped there. They are
  * multiples of 512 and handed out again after a free, the last first. Pinned host memory is real, and resident.
  *
@@ -57,6 +58,7 @@ typedef struct {
 } CUmemAccessDesc;
 
 #define LARGEST (1ULL << 46)            /* bytes */
+#define GPU_BYTES (80ULL << 30)         /* of which calls may take more */
 #define FIRST_ADDRESS 0x0a0000000000ULL /* where no process has anything */
 #define LAST_ADDRESS 0x500000000000ULL
 #define NO_ADDRESS 0x0bad0bad0000ULL
@@ -262,6 +264,85 @@ CUresult cuDriverGetVersion(int *version)
 	*version = 12040;
 #endif
 	return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult error, const char **out)
+{
+	*out = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "an error of the stand-in for CUDA's driver";
+	return CUDA_SUCCESS;
+}
+
+/* ---- the GPU */
+
+CUresult cuDeviceGetAttribute(int *out, int attribute, CUdevice device)
+{
+	const int max_threads_per_block = 1, warp_size = 10, multiprocessor_count = 16, major = 75;
+
+	if (!out || device < 0 || device >= DEVICES)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute == max_threads_per_block)
+		*out = 1024;
+	else if (attribute == warp_size)
+		*out = 32;
+	else if (attribute == multiprocessor_count)
+		*out = 108;
+	else if (attribute == major)
+		*out = 8;
+	else
+		*out = 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = 1;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
+{
+	size_t used = 0;
+
+	pthread_mutex_lock(&mutex);
+	for (enum kind kind = DEVICE; kind <= CREATED; kind++)
+		used += bytes[kind];
+	*total = GPU_BYTES;
+	*available = used < GPU_BYTES ? GPU_BYTES - used : 0;
+	return unlocked(CUDA_SUCCESS);
+}
+
+/* Finds the object that an address is in. */
+static int compare_range(const void *left, const void *right)
+{
+	const struct object *at = left, *o = right;
+
+	if (at->space == o->space && at->address > o->address && at->address - o->address < o->size)
+		return 0;
+	return compare(left, right);
+}
+
+static int is_in(enum space space, CUdeviceptr address)
+{
+	struct object key = { .space = space, .address = address };
+
+	return tfind(&key, &objects, compare_range) != NULL;
+}
+
+CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr address)
+{
+	const int memory_type = 2, host = 1, device = 2;
+
+	if (!out || attribute != memory_type)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&mutex);
+	if (is_in(ON_HOST, address) || is_in(REGISTRATION, address))
+		*(int *)out = host;
+	else if (is_in(ON_DEVICE, address) || is_in(MAPPING, address))
+		*(int *)out = device;
+	else
+		return unlocked(CUDA_ERROR_INVALID_VALUE);
+	return unlocked(CUDA_SUCCESS);
 }
 
 /* ---- GPU memory */
@@ -531,11 +612,25 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *access, size_t n)
 {
-	struct object *mapping;
-
 	pthread_mutex_lock(&mutex);
-	mapping = find(MAPPING, address);
-	return unlocked(mapping && mapping->size == size && access && n ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+	return unlocked(size && is_mapped(address, size) && access && n ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop, int option)
+{
+	*out = GRANULARITY;
+	return CUDA_SUCCESS;
+}
+
+/* Nothing is on the GPU to be written to. */
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t n, CUstream stream)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, unsigned int value, unsigned int flags)
+{
+	return CUDA_SUCCESS;
 }
 #endif
 

@@ -1,11 +1,12 @@
-/* Replaces libcudart.so.12, CUDA's runtime, for a PyTorch on a machine without a GPU. Names, parameters and results
- * are cuda_runtime_api.h's:
+/* Replaces libcudart.so.12, CUDA's runtime, for a PyTorch on a machine without a GPU. Names,
+ * parameters and results are cuda_runtime_api.h's:
  * https://docs.nvidia.com/cuda/archive/12.4.1/cuda-runtime-api/index.html
  *
- * As the runtime does, it loads libcuda.so.1 with the first call and has it allocate and free: that is the stand-in of
- * ../libcuda.c. There is one GPU. Kernels, copies to the GPU and memsets succeed and do nothing; a copy to the host
- * leaves zeros. All work is done at once, so that every event has happened and every stream is idle. A stream that
- * captures says so, and its graph is empty. Functions that are not here return an error: stubs.sh has them. */
+ * As the runtime does, it loads libcuda.so.1 with the first call and has it allocate and free:
+ * that is the stand-in of ../libcuda.c. There is one GPU. Kernels, copies to the GPU and memsets
+ * succeed and do nothing; a copy to the host leaves zeros. All work is done at once, so that
+ * every event has happened and every stream is idle. A stream that captures says so, and its
+ * graph is empty. stubs.sh has all functions that are not here: they only succeed or fail. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,7 +24,6 @@ enum {
 	cudaErrorIllegalState = 401
 };
 
-#define GPU_BYTES (80ULL << 30)
 #define RUNTIME_VERSION 12040
 
 static __thread cudaError_t last_error;
@@ -37,7 +37,7 @@ static cudaError_t result(cudaError_t error)
 
 /* ---- the driver */
 
-/* Gives a function of the driver. Its results are those of the runtime, as far as the stand-in returns them. */
+/* Gives a function of the driver. The stand-in's results have the same numbers in the runtime. */
 static void *driver(const char *name)
 {
 	static void *library;
@@ -91,11 +91,6 @@ const char *cudaGetErrorString(cudaError_t error)
 	}
 }
 
-const char *cudaGetErrorName(cudaError_t error)
-{
-	return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : cudaGetErrorString(error);
-}
-
 /* ---- the GPU */
 
 /* The first fields of cudaDeviceProp, and the few others that are not zero. */
@@ -111,9 +106,13 @@ struct cudaDeviceProp {
 	int major, minor;
 	size_t textureAlignment, texturePitchAlignment;
 	int deviceOverlap, multiProcessorCount;
-	unsigned char others[224];
+	unsigned char unused1[224];
 	int l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor;
-	unsigned char rest[404];
+	unsigned char unused2[12];
+	size_t sharedMemPerMultiprocessor; /* bytes */
+	unsigned char unused3[48];
+	size_t sharedMemPerBlockOptin; /* bytes */
+	unsigned char unused4[328];
 };
 
 _Static_assert(sizeof(struct cudaDeviceProp) == 1032, "cudaDeviceProp of CUDA 12");
@@ -121,7 +120,6 @@ _Static_assert(sizeof(struct cudaDeviceProp) == 1032, "cudaDeviceProp of CUDA 12
 static const struct cudaDeviceProp properties = {
 	.name = "stand-in for a GPU",
 	.uuid = { 1 },
-	.totalGlobalMem = GPU_BYTES,
 	.sharedMemPerBlock = 48 << 10,
 	.regsPerBlock = 65536,
 	.warpSize = 32,
@@ -138,6 +136,8 @@ static const struct cudaDeviceProp properties = {
 	.multiProcessorCount = 108,
 	.l2CacheSize = 40 << 20,
 	.maxThreadsPerMultiProcessor = 2048,
+	.sharedMemPerMultiprocessor = 164 << 10,
+	.sharedMemPerBlockOptin = 163 << 10,
 };
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -159,8 +159,12 @@ cudaError_t cudaSetDevice(int device)
 
 cudaError_t cudaGetDeviceProperties_v2(struct cudaDeviceProp *out, int device)
 {
+	size_t available;
+
 	*out = properties;
-	return result(device ? cudaErrorInvalidDevice : cudaSuccess);
+	if (device)
+		return result(cudaErrorInvalidDevice);
+	return DRIVER(cuMemGetInfo_v2, &available, &out->totalGlobalMem);
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device)
@@ -178,11 +182,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
 	*can = 0;
-	return cudaSuccess;
-}
-
-cudaError_t cudaDeviceSynchronize(void)
-{
 	return cudaSuccess;
 }
 
@@ -249,9 +248,9 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
 	return cudaSuccess;
 }
 
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 
-cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind)
+cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind)
 {
 	if (kind == cudaMemcpyHostToHost)
 		memcpy(to, from, size);
@@ -260,40 +259,25 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyK
 	return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind, void *stream)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream)
 {
 	return cudaMemcpy(to, from, size, kind);
 }
 
-cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t size, void *stream)
-{
-	return cudaSuccess;
-}
+/* ---- streams and graphs */
 
-cudaError_t cudaMemset(void *p, int value, size_t size)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *p, int value, size_t size, void *stream)
-{
-	return cudaSuccess;
-}
-
-/* ---- streams, and what they capture */
-
-struct CUstream_st {
+struct stream {
 	unsigned long long capture; /* its number; 0: none */
 	int priority;
 };
 
 /* The default streams are numbers: 0, 1 and 2. They capture nothing. */
-static struct CUstream_st *made(struct CUstream_st *stream)
+static struct stream *made(struct stream *stream)
 {
 	return (uintptr_t)stream > 2 ? stream : NULL;
 }
 
-cudaError_t cudaStreamCreateWithPriority(struct CUstream_st **out, unsigned int flags, int priority)
+cudaError_t cudaStreamCreateWithPriority(struct stream **out, unsigned int flags, int priority)
 {
 	*out = calloc(1, sizeof(**out));
 	if (!*out)
@@ -302,39 +286,24 @@ cudaError_t cudaStreamCreateWithPriority(struct CUstream_st **out, unsigned int 
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreate(struct CUstream_st **out)
+cudaError_t cudaStreamCreate(struct stream **out)
 {
 	return cudaStreamCreateWithPriority(out, 0, 0);
 }
 
-cudaError_t cudaStreamDestroy(struct CUstream_st *stream)
+cudaError_t cudaStreamDestroy(struct stream *stream)
 {
 	free(made(stream));
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetPriority(struct CUstream_st *stream, int *priority)
+cudaError_t cudaStreamGetPriority(struct stream *stream, int *priority)
 {
 	*priority = made(stream) ? stream->priority : 0;
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamQuery(struct CUstream_st *stream)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(struct CUstream_st *stream)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(struct CUstream_st *stream, void *event, unsigned int flags)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaLaunchHostFunc(struct CUstream_st *stream, void (*function)(void *), void *data)
+cudaError_t cudaLaunchHostFunc(struct stream *stream, void (*function)(void *), void *data)
 {
 	function(data);
 	return cudaSuccess;
@@ -350,7 +319,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(int *mode)
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(struct CUstream_st *stream, int mode)
+cudaError_t cudaStreamBeginCapture(struct stream *stream, int mode)
 {
 	static unsigned long long captures;
 
@@ -360,26 +329,24 @@ cudaError_t cudaStreamBeginCapture(struct CUstream_st *stream, int mode)
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamIsCapturing(struct CUstream_st *stream, int *status)
+cudaError_t cudaStreamIsCapturing(struct stream *stream, int *status)
 {
 	*status = made(stream) && stream->capture;
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetCaptureInfo_v2(struct CUstream_st *stream, int *status, unsigned long long *capture,
-					void **graph, const void **dependencies, size_t *count)
+cudaError_t cudaStreamGetCaptureInfo_v2(struct stream *stream, int *status, unsigned long long *capture, void **graph,
+					const void **dependencies, size_t *count)
 {
 	*status = made(stream) && stream->capture;
 	if (capture)
 		*capture = made(stream) ? stream->capture : 0;
-	if (graph)
-		*graph = NULL;
 	if (count)
 		*count = 0;
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamEndCapture(struct CUstream_st *stream, void **graph)
+cudaError_t cudaStreamEndCapture(struct stream *stream, void **graph)
 {
 	if (!made(stream) || !stream->capture)
 		return result(cudaErrorIllegalState);
@@ -404,11 +371,6 @@ cudaError_t cudaGraphInstantiateWithFlags(void **out, void *graph, unsigned long
 cudaError_t cudaGraphInstantiate(void **out, void *graph, unsigned long long flags)
 {
 	return cudaGraphInstantiateWithFlags(out, graph, flags);
-}
-
-cudaError_t cudaGraphLaunch(void *graph, struct CUstream_st *stream)
-{
-	return cudaSuccess;
 }
 
 cudaError_t cudaGraphDestroy(void *graph)
@@ -439,21 +401,6 @@ cudaError_t cudaEventCreate(void **out)
 cudaError_t cudaEventDestroy(void *event)
 {
 	free(event);
-	return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(void *event, struct CUstream_st *stream)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaEventQuery(void *event)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaEventSynchronize(void *event)
-{
 	return cudaSuccess;
 }
 
@@ -493,38 +440,11 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
 	return cudaSuccess;
 }
 
-/* Programs register all their kernels before main(). */
 void **__cudaRegisterFatBinary(void *binary)
 {
 	static void *handle;
 
 	return &handle;
-}
-
-void __cudaRegisterFatBinaryEnd(void **handle)
-{
-}
-
-void __cudaUnregisterFatBinary(void **handle)
-{
-}
-
-void __cudaRegisterFunction(void)
-{
-}
-
-void __cudaRegisterVar(void)
-{
-}
-
-cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaLaunchKernelExC(const void *configuration, const void *kernel, void **arguments)
-{
-	return cudaSuccess;
 }
 
 struct cudaFuncAttributes {
@@ -541,24 +461,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *ke
 	return cudaSuccess;
 }
 
-cudaError_t cudaFuncSetAttribute(const void *kernel, int attribute, int value)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *kernel, int threads,
-								  size_t shared, unsigned int flags)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks)
 {
 	*blocks = 2;
-	return cudaSuccess;
-}
-
-cudaError_t cudaProfilerStart(void)
-{
-	return cudaSuccess;
-}
-
-cudaError_t cudaProfilerStop(void)
-{
 	return cudaSuccess;
 }

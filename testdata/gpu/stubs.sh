@@ -3,9 +3,9 @@
 #
 #     stubs.sh FOLDER LIBRARY...
 #
-# libcuda.so.1 and libcudart.so.12 have sources. Of them and of all others, each function that the
-# given libraries name gets a weak stub: in cuBLAS and NVTX it succeeds and does nothing, elsewhere
-# it returns an error. A symbol's version is the name of its library, as in NVIDIA's.
+# libcuda.so.1 and libcudart.so.12 have sources. Each function that the given libraries name and no
+# source has is a stub: in cuBLAS and NVTX it succeeds and does nothing, elsewhere it returns an
+# error. A symbol's version is the name of its library, as in NVIDIA's.
 set -euo pipefail
 
 here=$(realpath "$(dirname "$0")")
@@ -25,7 +25,12 @@ needed() {
 	readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(lib\(cu\|nccl\|nv\)[^]]*\)\]/\1/p' | sort -u
 }
 
-# Turns symbols into stubs in C. Their callers know the parameters.
+# Prints a function: its declaration, which may be several words, and then its body.
+stub() {
+	echo "__attribute__((weak)) ${*:1:$#-1} { ${*: -1} }"
+}
+
+# Turns symbols into stubs in C, weak ones: a function of the same name in a source replaces them.
 stubs() {
 	local library=$1 result=1 symbol
 	case $library in
@@ -34,12 +39,19 @@ stubs() {
 	esac
 	while read -r symbol; do
 		case $symbol in
-		cuGetErrorString) ;;
-		cudnnGetVersion) echo "__attribute__((weak)) unsigned long $symbol(void) { return 90100; }" ;;
-		*GetErrorString | ncclGetLastError)
-			echo "__attribute__((weak)) const char *$symbol(void) { return \"a stand-in\"; }"
+		cublasLtMatmulAlgoGetHeuristic) # PyTorch refuses to multiply without an algorithm
+			stub "int $symbol(void *a, void *b, void *c, void *d, void *e, void *f, void *g," \
+				"int wanted, void *results, int *count)" "*count = 1; return 0;"
 			;;
-		*) echo "__attribute__((weak)) int $symbol(void) { return $result; }" ;;
+		cudnnGetVersion) stub "unsigned long $symbol(void)" "return 90100;" ;;
+		*GetErrorString | *GetErrorName | ncclGetLastError)
+			stub "const char *$symbol(void)" 'return "an error of a stand-in";'
+			;;
+		__cuda* | cudaEvent* | cudaStream* | cudaLaunch* | cudaGraphLaunch | cudaMem[cs]* | \
+			cudaDeviceSynchronize | cudaFuncSetAttribute | cudaProfiler*)
+			stub "int $symbol(void)" "return 0;"
+			;;
+		*) stub "int $symbol(void)" "return $result;" ;;
 		esac
 	done
 }
@@ -48,7 +60,7 @@ stubs() {
 build() {
 	local library=$1 source=() version=()
 	case $library in
-	libcuda.so.*) source=("$here/../libcuda.c") ;;
+	libcuda.so.*) source=("$here/../libcuda.c" "-DGPU_BYTES=(80ULL << 30)") ;;
 	libcudart.so.*) source=("$here/cudart.c") ;;
 	esac
 	case $library in

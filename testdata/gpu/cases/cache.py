@@ -1,7 +1,9 @@
-"""A spike leaves a cache: SPIKE tensors of SIZE bytes are alive for a second, SECONDS after the start, and then freed.
+"""A spike leaves a cache: SPIKE tensors of SIZE bytes are alive for a second, SECONDS after the
+start, and then freed.
 
-Truth: allocated is SIZE, the tensor of weights; reserved is 2 * SIZE before the spike and (1 + SPIKE) * SIZE from then on. From the
-end of the spike on, torch.cuda.empty_cache() would return all but SIZE. Each step uses one free segment.
+Truth: allocated is SIZE, the tensor of weights; reserved is 2 * SIZE before the spike and (1 +
+SPIKE) * SIZE from then on. From the end of the spike on, torch.cuda.empty_cache() would return all
+but SIZE. Each step uses one free segment.
 """
 
 import case

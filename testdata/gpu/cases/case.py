@@ -1,14 +1,18 @@
-"""What the programs here have in common: they print "ready PID" and then do one step after the other, until they are killed.
+"""What the programs here have in common: they print "ready PID" and then do one step after the
+other, until they are killed.
 
-They run in the folder that testdata/gpu/debian.sh prints. Each knows its truth to the byte, whenever no step is under way:
+They run in the folder that testdata/gpu/debian.sh prints. Between two steps each knows its truth to
+the byte:
 
---snapshot PATH  on SIGUSR1 the program writes torch.cuda.memory._snapshot() to PATH, pickled, between two steps. PATH appears
-                 when it is whole. Then the program prints its figures and does nothing for HOLD seconds
+--snapshot PATH  on SIGUSR1 the program writes torch.cuda.memory._snapshot() to PATH, pickled,
+                 between two steps. PATH appears when it is whole. Then the program prints its
+                 figures and does nothing for HOLD seconds
 --figures        it prints its figures every second, too
 
 Figures are one line of "NAME VALUE" pairs. The program adds its own, as it counts them itself:
 
-allocated, active, reserved  bytes: torch.cuda.memory_allocated(), memory_stats()["active_bytes.all.current"], memory_reserved()
+allocated, active, reserved  bytes, by torch.cuda.memory_stats(); the same as
+                             memory_allocated() and memory_reserved() give
 segments, blocks             numbers: the allocator's segments, and the blocks in use in them
 """
 

@@ -1,6 +1,8 @@
-"""pinned.py with expandable segments: the allocator maps memory of SEGMENT bytes at a time into one segment, which grows.
+"""pinned.py with expandable segments: the allocator maps memory of SEGMENT bytes at a time into one
+segment, which grows.
 
-Truth: as that of pinned.py, with a single segment. A mapping in which one tensor is alive cannot be undone.
+Truth: as that of pinned.py. A mapping in which one tensor is alive cannot be undone. _snapshot()
+has one segment, and memory_stats() counts none.
 """
 
 import os

@@ -1,13 +1,17 @@
-"""Batches of ever new shapes fragment the memory: reserved grows, while as much is in use as ever, and hardly more at its peak.
+"""Batches of ever new shapes fragment the memory: reserved grows, while as much is in use as ever,
+and hardly more at its peak.
 
-The model has STATES tensors. Once a second comes a batch that is 2 MiB larger than any before. No free block can hold it: the
-allocator takes a segment for it, in which SPLIT bytes are left over. A new tensor of just that size replaces the oldest of the
-states there, and the batch is freed. So one state after the other moves into a segment of its own. After STATES seconds the
-shapes are those of the first batches again, and nothing grows any more.
+The model has STATES tensors. Once a second comes a batch that is 2 MiB larger than any before. No
+free block can hold it: the allocator takes a segment for it, in which SPLIT bytes are left over. A
+new tensor of just that size replaces the oldest of the states there, and the batch is freed. So
+one state after the other moves into a segment of its own. After STATES seconds the shapes are
+those of the first batches again, and nothing grows any more.
 
-Truth, after N batches, N up to STATES: each of N segments has one state of SPLIT bytes and is free otherwise, so that
-torch.cuda.empty_cache() returns none of them. allocated has grown by 512 bytes for each, as the new states are larger than the
-old ones by that; less where an old one had a larger block than it asked for. The peak is a batch more than that.
+Truth, after N batches, N up to STATES: beside the segments of the first states, which all tensors
+leave in turn, there are N segments in which one state of SPLIT bytes is alive and the rest is free.
+torch.cuda.empty_cache() returns none of the N. allocated changes by 512 bytes a batch, by which a
+new state is larger; by -512 KiB where an old one had the rest of its segment, too. The peak is one
+batch more.
 """
 
 import case

@@ -1,9 +1,10 @@
 """Tensors stay in a list: 10 MiB/min.
 
-Each step frees a temporary tensor. Every 75th step keeps one more tensor of KEPT bytes in history.losses.
+Each step frees a temporary tensor. Every 75th step keeps one more tensor of KEPT bytes in
+history.losses.
 
-Truth, with N tensors in history.losses: allocated is N * KEPT, and reserved that and up to 2 MiB, the segment of the pool for
-small tensors, and one of 20 MiB, in which the temporary tensors are.
+Truth, with N tensors in history.losses: allocated is N * KEPT, and reserved that and up to 2 MiB,
+the segment of the pool for small tensors, and one of 20 MiB, in which the temporary tensors are.
 """
 
 import case

@@ -1,10 +1,12 @@
-"""A list pins the segments of the caching allocator: it holds one small tensor in each, and the rest of the segment is free.
+"""A list pins the segments of the caching allocator: it holds one small tensor in each, and the
+rest of the segment is free.
 
-Once a second, temporary tensors fill the free memory and one new segment of SEGMENT bytes. One of those in the new segment
-stays, in embeddings.kept, and all others are freed. After SEGMENTS seconds nothing grows any more.
+Once a second, temporary tensors fill the free memory and one new segment of SEGMENT bytes. One of
+those in the new segment stays, in embeddings.kept, and all others are freed. After SEGMENTS
+seconds nothing grows any more.
 
-Truth, with N tensors in embeddings.kept: allocated is N * KEPT, and reserved N * SEGMENT. torch.cuda.empty_cache() returns
-nothing, and dropping embeddings.kept makes all of reserved free.
+Truth, with N tensors in embeddings.kept: allocated is N * KEPT, and reserved N * SEGMENT.
+torch.cuda.empty_cache() returns nothing, and dropping embeddings.kept makes all of reserved free.
 """
 
 import case

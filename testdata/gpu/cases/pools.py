@@ -1,10 +1,13 @@
-"""A CUDA graph for each new shape: each has a private pool of memory, and server.graphs keeps them all.
+"""A CUDA graph for each new shape: each has a private pool of memory, and server.graphs keeps them
+all.
 
-Once a second comes a shape that has no graph yet. Its graph is captured with a temporary tensor of TEMPORARY bytes and a result of
-RESULT bytes. The pool has one segment of 20 MiB; what is free there serves no other allocation. Each step replays the last graph.
+Once a second comes a shape that has no graph yet. Its graph is captured with a temporary tensor of
+TEMPORARY bytes and a result of RESULT bytes. The pool has one segment of 20 MiB; what is free
+there serves no other allocation. Each step replays the last graph.
 
-Truth, with N graphs: the private pools reserve N * 20 MiB and N * RESULT is allocated in them. Beside them there is one segment of
-2 MiB with what the graphs' random numbers need, 2 blocks of 512 bytes. torch.cuda.empty_cache() returns nothing.
+Truth, with N graphs: the private pools reserve N * 20 MiB and N * RESULT is allocated in them.
+Beside them there is one segment of 2 MiB with what the graphs' random numbers need, 2 blocks of
+512 bytes. torch.cuda.empty_cache() returns nothing.
 """
 
 import torch

@@ -221,7 +221,7 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 
 C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h shim/*.c shim/*.h \
 	tracer/gpu/nvml/*.h \
-	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h test/dist/programs/*.c
+	testdata/*.c testdata/gpu/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h test/dist/programs/*.c
 .PHONY: packages
 packages: ## Install what the linters, the tests and the kernels need
 	@.ci/packages $(LINT_PACKAGES) $(TEST_PACKAGES) $(KERNEL_PACKAGES)

@@ -1,6 +1,7 @@
-/* Replaces libcuda.so.1, NVIDIA's driver library: its calls that allocate and free, without a GPU. Names, parameters
- * and results are cuda.h's. Device addresses, managed ones too, are numbers: nothing is mapped there. They are
- * multiples of 512 and handed out again after a free, the last first. Pinned host memory is real, and resident.
+/* Replaces libcuda.so.1, NVIDIA's driver library: its calls that allocate and free, without a GPU,
+ * and the few others that PyTorch's allocator makes. Names, parameters and results are cuda.h's.
+ * Device addresses, managed ones too, are numbers: nothing is mapped there. They are multiples of
+ * 512 and handed out again after a free, the last first. Pinned host memory is real, and resident.
  *
  * As the driver does, the stub counts references of memory from cuMemCreate(): it is freed when
  * every handle is released and nothing is mapped to it. cuMemCreate() and reservations take
@@ -15,7 +16,8 @@
  * second time something that is no address is left in the caller's variable. stub_objects() and
  * stub_bytes() count the present objects.
  *
- * -DOLD leaves out the names that a driver of CUDA 10.1 lacks. */
+ * -DOLD leaves out the names that a driver of CUDA 10.1 lacks. -DGPU_BYTES=N is how much memory the
+ * GPU has. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <search.h>
@@ -56,7 +58,10 @@ typedef struct {
 	int flags;
 } CUmemAccessDesc;
 
-#define LARGEST (1ULL << 46)            /* bytes */
+#define LARGEST (1ULL << 46) /* bytes */
+#ifndef GPU_BYTES
+#define GPU_BYTES LARGEST
+#endif
 #define FIRST_ADDRESS 0x0a0000000000ULL /* where no process has anything */
 #define LAST_ADDRESS 0x500000000000ULL
 #define NO_ADDRESS 0x0bad0bad0000ULL
@@ -241,6 +246,21 @@ static CUresult refuse(void *out)
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* bytes */
+static size_t used_on_gpu(void)
+{
+	size_t used = 0;
+
+	for (enum kind kind = DEVICE; kind <= CREATED; kind++)
+		used += bytes[kind];
+	return used;
+}
+
+static int fits_on_gpu(size_t size)
+{
+	return size <= GPU_BYTES - used_on_gpu();
+}
+
 static CUresult unlocked(CUresult result)
 {
 	pthread_mutex_unlock(&mutex);
@@ -264,6 +284,105 @@ CUresult cuDriverGetVersion(int *version)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuGetErrorString(CUresult error, const char **out)
+{
+	*out = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "an error of a stand-in";
+	return CUDA_SUCCESS;
+}
+
+/* ---- the GPU */
+
+/* By CUdevice_attribute; all others are 0. */
+static const int attributes[] = {
+	/* threads of a block, and its dimensions */
+	[1] = 1024,
+	[2] = 1024,
+	[3] = 1024,
+	[4] = 64,
+	/* dimensions of a grid */
+	[5] = INT32_MAX,
+	[6] = 65535,
+	[7] = 65535,
+	/* bytes of shared memory of a block, threads of a warp, registers of a block */
+	[8] = 48 << 10,
+	[10] = 32,
+	[12] = 65536,
+	/* multiprocessors, and threads of one; the compute capability */
+	[16] = 108,
+	[39] = 2048,
+	[75] = 8,
+	/* bytes of shared memory and registers of a multiprocessor, and bytes a block can ask for */
+	[81] = 164 << 10,
+	[82] = 65536,
+	[97] = 163 << 10,
+};
+
+CUresult cuDeviceGetAttribute(int *out, int attribute, CUdevice device)
+{
+	const int known = sizeof(attributes) / sizeof(*attributes);
+
+	if (!out || attribute < 1 || device < 0 || device >= DEVICES)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = attribute < known ? attributes[attribute] : 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = 1;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(void **out)
+{
+	static char context;
+
+	*out = &context;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
+{
+	pthread_mutex_lock(&mutex);
+	*total = GPU_BYTES;
+	*available = GPU_BYTES - used_on_gpu();
+	return unlocked(CUDA_SUCCESS);
+}
+
+/* Finds the object that an address is in. */
+static int compare_range(const void *left, const void *right)
+{
+	const struct object *at = left, *o = right;
+
+	if (at->space == o->space && at->address > o->address && at->address - o->address < o->size)
+		return 0;
+	return compare(left, right);
+}
+
+static int is_in(enum space space, CUdeviceptr address)
+{
+	struct object key = { .space = space, .address = address };
+
+	return tfind(&key, &objects, compare_range) != NULL;
+}
+
+CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr address)
+{
+	const int memory_type = 2, host = 1, device = 2;
+
+	if (!out || attribute != memory_type)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&mutex);
+	if (is_in(ON_HOST, address) || is_in(REGISTRATION, address))
+		*(int *)out = host;
+	else if (is_in(ON_DEVICE, address) || is_in(MAPPING, address))
+		*(int *)out = device;
+	else
+		return unlocked(CUDA_ERROR_INVALID_VALUE);
+	return unlocked(CUDA_SUCCESS);
+}
+
 /* ---- GPU memory */
 
 static CUresult allocate(CUdeviceptr *out, size_t size, enum kind kind)
@@ -273,7 +392,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, enum kind kind)
 	if (!out || !size)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&mutex);
-	if (fails() || size > LARGEST || !(address = take_address(size)))
+	if (fails() || !fits_on_gpu(size) || !(address = take_address(size)))
 		return unlocked(refuse(out));
 	add(ON_DEVICE, kind, address, size);
 	*out = address;
@@ -377,7 +496,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmem
 	    prop->location.type > 4 || prop->location.id < 0 || prop->location.id >= DEVICES)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&mutex);
-	if (fails() || size > LARGEST)
+	if (fails() || !fits_on_gpu(size))
 		return unlocked(refuse(out));
 	o = add(HANDLE, prop->location.type == 1 ? CREATED : CREATED_HOST, 0, size);
 	o->handles = 1;
@@ -531,11 +650,27 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *access, size_t n)
 {
-	struct object *mapping;
-
 	pthread_mutex_lock(&mutex);
-	mapping = find(MAPPING, address);
-	return unlocked(mapping && mapping->size == size && access && n ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+	if (!size || !is_mapped(address, size) || !access || !n)
+		return unlocked(CUDA_ERROR_INVALID_VALUE);
+	return unlocked(CUDA_SUCCESS);
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop, int option)
+{
+	*out = GRANULARITY;
+	return CUDA_SUCCESS;
+}
+
+/* Nothing is on the GPU to be written to. */
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t n, CUstream stream)
+{
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, unsigned int value, unsigned int f)
+{
+	return CUDA_SUCCESS;
 }
 #endif
 

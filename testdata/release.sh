@@ -4,6 +4,8 @@
 #     release.sh SUITE[+SUITE] FOLDER [PACKAGE...]
 #
 # The second suite is only a source of packages that the first one lacks, as experimental is for sid.
+# A package that is a path is a .deb of this machine. DEBIAN_COMPONENTS of Debian's archive are
+# separated by commas (default: main).
 #
 # Debian comes from the mirror that this machine's apt uses, Ubuntu from UBUNTU_ARCHIVE (default:
 # archive.ubuntu.com). Signatures are checked, with Ubuntu's keys from a package of Debian's.
@@ -49,12 +51,25 @@ install_packages() {
 		echo "deb $(mirror debian) $second main" >"$root/etc/apt/sources.list.d/$second.list"
 		apt_get "$root" -o Acquire::Check-Valid-Until=false update
 	fi
-	apt_get "$root" install --no-install-recommends "$@"
+	# shellcheck disable=SC2046 # one word a package
+	apt_get "$root" install --no-install-recommends $(carry_in "$root" "$@")
+}
+
+# Copies the packages that are paths into folder $1, and prints how apt calls each package there.
+carry_in() {
+	local root=$1 package
+	shift
+	for package in "$@"; do
+		case $package in
+		*/*) cp "$package" "$root/tmp/" && package=/tmp/$(basename "$package") ;;
+		esac
+		echo "$package"
+	done
 }
 
 # Unpacks into $1. debootstrap knows releases newer than itself by the way of older ones.
 unpack() {
-	local archive keys way components=main
+	local archive keys way components=${DEBIAN_COMPONENTS:-main}
 	case $suite in
 	jammy | noble)
 		archive=$UBUNTU_ARCHIVE
@@ -78,7 +93,7 @@ set_up() {
 	rm -rf --one-file-system "$1"
 	unpack "$1"
 	[ $# = 1 ] || install_packages "$@"
-	rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*
+	rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/* "$1"/tmp/*.deb
 	mv "$1" "$folder"
 }
 

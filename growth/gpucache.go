@@ -121,6 +121,7 @@ func (s *GPUSegment) page() int64 {
 	case s.Small:
 		return 2 << 20
 	}
+
 	return 20 << 20
 }
 
@@ -134,11 +135,13 @@ func (s *GPUSegment) EachPage(each func(size int64, inUse []*GPUBlock)) {
 		for next < len(s.Blocks) && int64(s.Blocks[next].Address-s.Address)+s.Blocks[next].Size <= start {
 			next++
 		}
+
 		for i := next; i < len(s.Blocks) && int64(s.Blocks[i].Address-s.Address) < end; i++ {
 			if s.Blocks[i].InUse() {
 				inUse = append(inUse, &s.Blocks[i])
 			}
 		}
+
 		each(end-start, inUse)
 	}
 }
@@ -169,8 +172,10 @@ func (c *GPUCache) Sum() []GPUCacheSum {
 			at = len(sums)
 			sums = append(sums, GPUCacheSum{GPU: s.GPU, Kind: s.Pool.Kind})
 		}
+
 		sums[at].add(s)
 	}
+
 	slices.SortFunc(sums, func(a, b GPUCacheSum) int {
 		return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Kind, b.Kind))
 	})
@@ -197,6 +202,7 @@ func (sum *GPUCacheSum) add(s *GPUSegment) {
 			sum.Largest = max(sum.Largest, b.Size)
 		}
 	}
+
 	returnable := s.Returnable()
 	sum.Returnable += returnable
 	sum.Pinned += free - returnable

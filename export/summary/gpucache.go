@@ -77,9 +77,11 @@ func gpuCacheOf(j *gpu.Judgement, components *component.Rules) *GPUCache {
 	if j.Cache == nil {
 		return nil
 	}
+
 	out := &GPUCache{
 		Pools: []GPUCachePool{}, Pinners: []GPUPinner{}, ChangedSegments: j.Cache.Changed,
 	}
+
 	for _, s := range j.Cache.Sums {
 		out.Pools = append(out.Pools, GPUCachePool{
 			GPU: s.GPU, Kind: s.Kind, Segments: s.Segments, ReservedBytes: s.Reserved,
@@ -87,15 +89,18 @@ func gpuCacheOf(j *gpu.Judgement, components *component.Rules) *GPUCache {
 			PinnedBytes: s.Pinned, ReturnableBytes: s.Returnable, LargestFreeBytes: s.Largest,
 		})
 	}
+
 	for _, p := range j.Pinners[:min(maxPinners, len(j.Pinners))] {
 		out.Pinners = append(out.Pinners, pinnerOf(&p, components))
 	}
+
 	for _, s := range j.Cache.Stats {
 		out.Counts = append(out.Counts, GPUCacheCounts{
 			GPU: s.GPU, PeakAllocatedBytes: s.PeakAllocated, PeakReservedBytes: s.PeakReserved,
 			Retries: s.Retries, OOMs: s.OOMs,
 		})
 	}
+
 	return out
 }
 
@@ -103,12 +108,15 @@ func pinnerOf(p *gpu.Pinner, components *component.Rules) GPUPinner {
 	out := GPUPinner{
 		GPU: p.GPU, Sampled: p.Sampled, Blocks: p.Blocks, Bytes: p.Bytes, Segments: p.Segments, GainBytes: p.Gain,
 	}
+
 	if p.Stack != nil {
 		out.Function, out.Component = units.Name(placeText(p.Stack)), components.Of(p.Stack)
 	}
+
 	if p.Tensor != nil {
 		out.DType, out.Shape = units.Name(p.Tensor.DType), p.Tensor.Shape
 	}
+
 	return out
 }
 
@@ -128,6 +136,7 @@ func (c *GPUCache) sum(counts func(*GPUCachePool) bool) (sum GPUCachePool) {
 		if !counts(p) {
 			continue
 		}
+
 		sum.Segments += p.Segments
 		sum.ReservedBytes += p.ReservedBytes
 		sum.AllocatedBytes += p.AllocatedBytes
@@ -137,5 +146,6 @@ func (c *GPUCache) sum(counts func(*GPUCachePool) bool) (sum GPUCachePool) {
 		sum.ReturnableBytes += p.ReturnableBytes
 		sum.LargestFreeBytes = max(sum.LargestFreeBytes, p.LargestFreeBytes)
 	}
+
 	return sum
 }

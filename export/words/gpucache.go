@@ -28,6 +28,7 @@ func gpuCacheAdvice(g *summary.GPUMemory) string {
 			"others to use; PyTorch itself takes from them before it asks for more. " + conf +
 			"garbage_collection_threshold:0.8 returns old ones when memory gets short"
 	}
+
 	return "its cache is fragmented by varying shapes, or CUDA graphs have pools of their own. See " +
 		"torch.cuda.memory_summary(); try " + conf + "expandable_segments:True, inputs padded to few " +
 		"shapes, torch.cuda.empty_cache() between phases"
@@ -38,6 +39,7 @@ func pinnersText(g *summary.GPUMemory) string {
 	if g.Cache == nil || len(g.Cache.Pinners) == 0 {
 		return ""
 	}
+
 	return ": " + PinnerText(&g.Cache.Pinners[0])
 }
 
@@ -48,6 +50,7 @@ func PinnerText(p *summary.GPUPinner) string {
 	if p.DType != "" {
 		kind = "tensors " + p.DType + shapeText(p.Shape)
 	}
+
 	return fmt.Sprintf("%s %s (%s) keep %s (%s)",
 		units.Count(float64(p.Blocks)), kind, units.Bytes(float64(p.Bytes)), pinnedUnits(p),
 		units.Bytes(float64(p.GainBytes)))
@@ -62,6 +65,7 @@ func pinnerSite(p *summary.GPUPinner) string {
 		return fmt.Sprintf("allocated by %s, as far as sampled (%d of %s)", Frame(p.Function), p.Sampled,
 			units.Count(float64(p.Blocks)))
 	}
+
 	return "allocated by " + Frame(p.Function)
 }
 
@@ -69,6 +73,7 @@ func pinnedUnits(p *summary.GPUPinner) string {
 	if p.Segments == 1 {
 		return "a segment"
 	}
+
 	return units.Count(float64(p.Segments)) + " segments"
 }
 
@@ -77,6 +82,7 @@ func shapeText(shape []int64) string {
 	for _, n := range shape {
 		sizes = append(sizes, fmt.Sprint(n))
 	}
+
 	return " [" + strings.Join(sizes, ", ") + "]"
 }
 
@@ -86,11 +92,13 @@ func pinnerLines(g *summary.GPUMemory) []string {
 		len(g.Cache.Pinners) == 0 {
 		return nil
 	}
+
 	p := &g.Cache.Pinners[0]
 	lines := []string{PinnerText(p)}
 	if site := pinnerSite(p); site != "" {
 		lines = append(lines, site)
 	}
+
 	return lines
 }
 
@@ -102,6 +110,7 @@ func gpuStep(s *summary.Summary, d gpu.Diagnosis) string {
 		return fmt.Sprintf("free these blocks: empty_cache() then returns %s; or "+
 			"expandable_segments:True", units.Bytes(float64(p.GainBytes)))
 	}
+
 	return gpuSteps[d]
 }
 
@@ -111,29 +120,34 @@ func gpuCacheLines(g *summary.GPUMemory) []string {
 	if g.Cache == nil {
 		return nil
 	}
+
 	const worthShare, worthBytes = 0.1, 64 << 20
 	common, private := g.Cache.Default(), g.Cache.Private()
 	reserved := common.ReservedBytes + private.ReservedBytes
 	isWorth := func(bytes int64) bool {
 		return bytes >= worthBytes && float64(bytes) >= worthShare*float64(reserved)
 	}
+
 	var parts []string
 	add := func(bytes int64, where string) {
 		if isWorth(bytes) {
 			parts = append(parts, units.Bytes(float64(bytes))+" "+where)
 		}
 	}
+
 	add(common.ReturnableBytes, "that empty_cache() returns")
 	add(common.PinnedBytes, "beside blocks in use")
 	add(private.ReservedBytes-private.AllocatedBytes, "in private pools")
 	if len(parts) == 0 {
 		return nil
 	}
+
 	lines := []string{fmt.Sprintf("PyTorch's cache on the GPU: %s, of it free %s",
 		units.Bytes(float64(reserved)), strings.Join(parts, ", "))}
 	if isWorth(common.PinnedBytes) && len(g.Cache.Pinners) > 0 {
 		lines = append(lines, "its "+PinnerText(&g.Cache.Pinners[0]))
 	}
+
 	return lines
 }
 
@@ -154,23 +168,28 @@ func GPUCacheFacts(c *summary.GPUCache) (facts []string) {
 	if c == nil {
 		return nil
 	}
+
 	for i := range c.Pinners {
 		p := &c.Pinners[i]
 		text := PinnerText(p)
 		if site := pinnerSite(p); site != "" {
 			text += ", " + site
 		}
+
 		facts = append(facts, text)
 	}
+
 	for _, n := range c.Counts {
 		facts = append(facts, fmt.Sprintf("GPU %s since the start: at most %s allocated, %s reserved; "+
 			"%s retries after the cache was emptied, %s out of memory", n.GPU,
 			units.Bytes(float64(n.PeakAllocatedBytes)), units.Bytes(float64(n.PeakReservedBytes)),
 			units.Count(float64(n.Retries)), units.Count(float64(n.OOMs))))
 	}
+
 	if c.ChangedSegments > 0 {
 		facts = append(facts, units.Count(float64(c.ChangedSegments))+
 			" segments changed while they were read, and are left out")
 	}
+
 	return facts
 }

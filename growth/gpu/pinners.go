@@ -32,18 +32,21 @@ func PinnersOf(c *growth.GPUCache) []Pinner {
 	if c == nil {
 		return nil
 	}
+
 	pinners := make(map[string]*Pinner)
 	for i := range c.Segments {
 		if s := &c.Segments[i]; s.Pool.Kind == growth.GPUPoolDefault {
 			addPinners(pinners, s)
 		}
 	}
+
 	var found []Pinner
 	for _, p := range pinners {
 		if p.Gain > p.Bytes {
 			found = append(found, *p)
 		}
 	}
+
 	slices.SortFunc(found, func(a, b Pinner) int {
 		return cmp.Or(cmp.Compare(b.Gain, a.Gain), cmp.Compare(a.GPU, b.GPU),
 			cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Blocks, b.Blocks))
@@ -58,15 +61,18 @@ func addPinners(pinners map[string]*Pinner, s *growth.GPUSegment) {
 		if len(inUse) == 0 {
 			return
 		}
+
 		kind := kindOf(s.GPU, inUse[0])
 		if slices.ContainsFunc(inUse, func(b *growth.GPUBlock) bool { return kindOf(s.GPU, b) != kind }) {
 			return
 		}
+
 		p := pinners[kind]
 		if p == nil {
 			p = &Pinner{GPU: s.GPU, Tensor: inUse[0].Tensor}
 			pinners[kind] = p
 		}
+
 		p.Segments++
 		p.Gain += size
 		for _, b := range inUse {
@@ -85,11 +91,13 @@ func (p *Pinner) add(b *growth.GPUBlock) {
 	if b.Stack == nil {
 		return
 	}
+
 	if p.Sampled == 0 {
 		p.Stack = b.Stack
 	} else if p.Stack != nil && p.Stack.ID != b.Stack.ID {
 		p.Stack = nil
 	}
+
 	p.Sampled++
 }
 
@@ -98,6 +106,7 @@ func kindOf(gpu string, b *growth.GPUBlock) string {
 	if b.Tensor != nil {
 		return fmt.Sprint(gpu, " tensor ", b.Tensor.DType, b.Tensor.Shape)
 	}
+
 	return fmt.Sprint(gpu, " block ", b.Size)
 }
 
@@ -108,6 +117,7 @@ func cacheOf(s *growth.Snapshot, pid int) *growth.GPUCache {
 			return s.GPUMemory[i].Cache
 		}
 	}
+
 	return nil
 }
 
@@ -121,9 +131,11 @@ func cachedParts(c *growth.GPUCache) map[Diagnosis]int64 {
 			parts[DiagnosisPools] += s.Free()
 			continue
 		}
+
 		parts[DiagnosisFragmentation] += s.Pinned + s.Pending
 		parts[DiagnosisCache] += s.Returnable
 	}
+
 	return parts
 }
 
@@ -133,20 +145,25 @@ func (j *Judgement) diagnoseCache(snapshots []*growth.Snapshot, pid int) {
 	if j.Diagnosis != DiagnosisCacheGrows {
 		return
 	}
+
 	var first, last *growth.GPUCache
 	for _, s := range snapshots {
 		c := cacheOf(s, pid)
 		if c == nil || s.Elapsed < j.Window.From {
 			continue
 		}
+
 		if first == nil {
 			first = c
 		}
+
 		last = c
 	}
+
 	if first == last {
 		return
 	}
+
 	before, after := cachedParts(first), cachedParts(last)
 	most := int64(0)
 	for _, d := range []Diagnosis{DiagnosisFragmentation, DiagnosisPools, DiagnosisCache} {

@@ -52,6 +52,7 @@ var layers = [][]string{
 	},
 	{"tracer/cache", "tracer/process"},
 	{"tracer/torch"},
+	{"tracer/torch/caching"},
 	{"tracer/heap"},
 	{
 		"tracer/heap/glibc", "tracer/heap/heaptest", "tracer/heap/jemalloc", "tracer/heap/mimalloc",

@@ -74,10 +74,12 @@ func (r *Reader) Read(p torch.Process) (*growth.GPUCache, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	variables, code := libraryOf(maps)
 	if len(variables) == 0 || len(code) == 0 {
 		return nil, ErrNotLoaded
 	}
+
 	r.memory, r.code = p, code
 	r.blocks, r.pools = make(map[uint64]*block), make(map[uint64]*pool)
 	r.poolIDs = make(map[uint64][2]uint64)
@@ -85,15 +87,19 @@ func (r *Reader) Read(p torch.Process) (*growth.GPUCache, error) {
 	if err := r.findTables(variables); err != nil {
 		return nil, err
 	}
+
 	if len(r.tables) == 0 {
 		return nil, ErrNoBlocks
 	}
+
 	if err := r.readAllocated(); err != nil {
 		return nil, err
 	}
+
 	if err := r.readPools(); err != nil {
 		return nil, err
 	}
+
 	return r.cache()
 }
 
@@ -115,6 +121,7 @@ func libraryOf(maps []process.Mapping) (variables, code mem.Spans) {
 		}
 		isLast = false
 	}
+
 	return variables, code
 }
 
@@ -133,6 +140,7 @@ func (r *Reader) readAllocated() error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -155,6 +163,7 @@ func (r *Reader) follow(addresses []uint64) error {
 		}
 		addresses = r.unknown(next)
 	}
+
 	return nil
 }
 
@@ -172,6 +181,7 @@ func (r *Reader) read(addresses []uint64) ([]*block, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var blocks []*block
 	for i, content := range contents {
 		if content == nil {
@@ -181,6 +191,7 @@ func (r *Reader) read(addresses []uint64) ([]*block, error) {
 			blocks = append(blocks, b)
 		}
 	}
+
 	return blocks, nil
 }
 

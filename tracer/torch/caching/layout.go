@@ -21,6 +21,7 @@ func (l *layout) sizeAt() uint64 {
 	if l.hasRequested {
 		return l.ptr - 3*8
 	}
+
 	return l.ptr - 2*8
 }
 
@@ -47,10 +48,12 @@ func (l *layout) block(self uint64, content []byte) *block {
 		hasEvents:   int32(mem.Word32(content, l.ptr+eventsAt)) > 0,
 		prev:        mem.Word(content, l.ptr+prevAt), next: mem.Word(content, l.ptr+nextAt),
 	}
+
 	if !l.hasRequested || b.requested > b.size {
 		unknown := int64(growth.Unknown)
 		b.requested = uint64(unknown)
 	}
+
 	return b
 }
 
@@ -91,12 +94,14 @@ func (t table) values(memory mem.Reader) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var values [][]byte
 	for entry := range slices.Chunk(content, t.size) {
 		if distance := int8(entry[0]); len(entry) == t.size && distance >= 0 && distance <= maxDistance {
 			values = append(values, entry[8:])
 		}
 	}
+
 	return values, nil
 }
 
@@ -112,6 +117,7 @@ func (t table) pairs(memory mem.Reader) ([]pair, error) {
 			pairs = append(pairs, p)
 		}
 	}
+
 	return pairs, err
 }
 
@@ -142,6 +148,7 @@ func (r *Reader) findTables(variables mem.Spans) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -159,6 +166,7 @@ func (r *Reader) fits(pairs []pair) (bool, error) {
 	for i, p := range pairs {
 		addresses[i] = p.block
 	}
+
 	contents, err := r.memory.Peek(addresses, lastPtr+eventsAt+8)
 	if err != nil {
 		return false, err
@@ -178,12 +186,14 @@ func (r *Reader) fits(pairs []pair) (bool, error) {
 			break
 		}
 	}
+
 	for at := range fitting {
 		if r.layout == nil || r.layout.ptr != at {
 			r.layout, err = r.layoutWith(at, contents)
 		}
 		return r.layout != nil && err == nil, err
 	}
+
 	return false, nil
 }
 
@@ -213,6 +223,7 @@ func (r *Reader) layoutWith(ptr uint64, contents [][]byte) (*layout, error) {
 			best, most = l, n
 		}
 	}
+
 	return best, nil
 }
 
@@ -221,9 +232,11 @@ func (r *Reader) adjoinsNext(l *layout, b *block) (bool, error) {
 	if b.next == 0 {
 		return l.hasRequested == (b.requested <= b.size), nil
 	}
+
 	content, err := mem.PeekOne(r.memory, b.next, l.bytes())
 	if err != nil || content == nil {
 		return false, err
 	}
+
 	return l.block(b.next, content).address == b.address+b.size, nil
 }

@@ -36,17 +36,20 @@ func (r *Reader) readPools() error {
 	for _, b := range r.blocks {
 		addresses = append(addresses, b.pool)
 	}
+
 	slices.Sort(addresses)
 	for _, a := range slices.Compact(addresses) {
 		if err := r.addPool(a); err != nil {
 			return err
 		}
 	}
+
 	for _, a := range r.poolAddresses() {
 		if err := r.addSibling(r.pools[a]); err != nil {
 			return err
 		}
 	}
+
 	for _, a := range r.poolAddresses() {
 		if p := r.pools[a]; p.owner == 0 {
 			if err := r.addPrivatePools(p); err != nil {
@@ -54,11 +57,13 @@ func (r *Reader) readPools() error {
 			}
 		}
 	}
+
 	for _, a := range r.poolAddresses() {
 		if err := r.readFree(r.pools[a]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -68,6 +73,7 @@ func (r *Reader) poolAddresses() []uint64 {
 	for a := range r.pools {
 		addresses = append(addresses, a)
 	}
+
 	slices.Sort(addresses)
 	return addresses
 }
@@ -77,13 +83,16 @@ func (r *Reader) addPool(address uint64) error {
 	if r.pools[address] != nil || len(r.pools) >= maxPools {
 		return nil
 	}
+
 	content, err := mem.PeekOne(r.memory, address, poolBytes)
 	if err != nil || content == nil {
 		return err
 	}
+
 	if p, ok := r.poolFrom(address, content); ok {
 		r.pools[address] = p
 	}
+
 	return nil
 }
 
@@ -94,10 +103,12 @@ func (r *Reader) poolFrom(address uint64, content []byte) (*pool, bool) {
 		r.compared != 0 && compare != r.compared {
 		return nil, false
 	}
+
 	flags := r.flagsAt(content)
 	if content[flags] > 1 {
 		return nil, false
 	}
+
 	r.compared = compare
 	return &pool{
 		self: address, isSmall: content[flags] == 1, owner: mem.Word(content, flags+8),
@@ -111,6 +122,7 @@ func (r *Reader) flagsAt(content []byte) int {
 	if r.code.Contains(mem.Span{Start: second, End: second + 1}) {
 		return 2 * setBytes
 	}
+
 	return setBytes
 }
 
@@ -136,6 +148,7 @@ func (r *Reader) addSibling(p *pool) error {
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -146,6 +159,7 @@ func (r *Reader) addPrivatePools(p *pool) error {
 	if err != nil {
 		return err
 	}
+
 	for at := 0; at+tableBytes <= len(content); at += 8 {
 		t, ok := tableAt(content, at, poolEntry)
 		if !ok {
@@ -162,6 +176,7 @@ func (r *Reader) addPrivatePools(p *pool) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -170,10 +185,12 @@ func (r *Reader) addPrivatePool(address uint64, id [2]uint64) error {
 	if address == 0 || address%8 != 0 || r.poolIDs[address] != [2]uint64{} || id == [2]uint64{} {
 		return nil
 	}
+
 	content, err := mem.ReadRange(r.memory, mem.Span{Start: address, End: address + ownerScanned})
 	if err != nil {
 		return err
 	}
+
 	for at := 0; at+poolBytes <= len(content); at += 8 {
 		if mem.Word(content, at) != r.compared {
 			continue
@@ -187,6 +204,7 @@ func (r *Reader) addPrivatePool(address uint64, id [2]uint64) error {
 			r.pools[p.self] = p
 		}
 	}
+
 	return nil
 }
 
@@ -215,5 +233,6 @@ func (r *Reader) readFree(p *pool) error {
 		}
 		level = next
 	}
+
 	return r.follow(r.unknown(found))
 }

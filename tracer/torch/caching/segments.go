@@ -29,6 +29,7 @@ func (r *Reader) cache() (*growth.GPUCache, error) {
 		}
 		c.Segments = append(c.Segments, r.segments(blocks)...)
 	}
+
 	c.Segments = withoutOverlaps(c.Segments)
 	c.Sums = c.Sum()
 	var err error
@@ -44,6 +45,7 @@ func (r *Reader) heads() []*block {
 			heads = append(heads, b)
 		}
 	}
+
 	slices.SortFunc(heads, func(a, b *block) int {
 		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(a.self, b.self))
 	})
@@ -63,6 +65,7 @@ func (r *Reader) chainFrom(head *block) (blocks chain, isWhole bool, err error) 
 			return blocks, true, nil
 		}
 	}
+
 	return nil, false, nil
 }
 
@@ -85,6 +88,7 @@ func (r *Reader) walk(self uint64) (blocks chain, isWhole bool) {
 		blocks = append(blocks, b)
 		last, self = b, b.next
 	}
+
 	return blocks, len(blocks) > 0
 }
 
@@ -100,6 +104,7 @@ func (r *Reader) readAgain(self uint64) error {
 		r.blocks[self] = read[0]
 		self = read[0].next
 	}
+
 	return nil
 }
 
@@ -119,6 +124,7 @@ func (r *Reader) segments(blocks chain) (segments []growth.GPUSegment) {
 		segments = append(segments, r.segment(blocks[:end], isExpandable))
 		blocks = blocks[end:]
 	}
+
 	return segments
 }
 
@@ -130,6 +136,7 @@ func (r *Reader) segment(blocks chain, isExpandable bool) growth.GPUSegment {
 		Pool: r.poolOf(p), Small: p.isSmall, Expandable: isExpandable,
 		Blocks: make([]growth.GPUBlock, 0, len(blocks)),
 	}
+
 	for _, b := range blocks {
 		s.Size += int64(b.size)
 		g := growth.GPUBlock{Address: b.address, Size: int64(b.size), Requested: growth.Unknown}
@@ -141,6 +148,7 @@ func (r *Reader) segment(blocks chain, isExpandable bool) growth.GPUSegment {
 		}
 		s.Blocks = append(s.Blocks, g)
 	}
+
 	return s
 }
 
@@ -151,10 +159,12 @@ func (r *Reader) poolOf(p *pool) growth.GPUPool {
 	if p.owner == 0 {
 		return growth.GPUPool{}
 	}
+
 	id := r.poolIDs[p.owner]
 	if id[1] != 0 {
 		return growth.GPUPool{Kind: growth.GPUPoolUser, ID: id}
 	}
+
 	return growth.GPUPool{Kind: growth.GPUPoolGraph, ID: id}
 }
 
@@ -173,6 +183,7 @@ func withoutOverlaps(segments []growth.GPUSegment) []growth.GPUSegment {
 		}
 		kept = append(kept, s)
 	}
+
 	return kept
 }
 
@@ -201,6 +212,7 @@ func (r *Reader) stats(c *growth.GPUCache) (stats []growth.GPUCacheStats, err er
 			stats = append(stats, found)
 		}
 	}
+
 	slices.SortFunc(stats, func(a, b growth.GPUCacheStats) int { return cmp.Compare(a.GPU, b.GPU) })
 	return stats, nil
 }
@@ -213,6 +225,7 @@ func (r *Reader) gpuOf(p *pool) string {
 			return strconv.Itoa(int(b.device))
 		}
 	}
+
 	return ""
 }
 
@@ -227,18 +240,22 @@ func (r *Reader) statsBefore(
 			reserved += uint64(s.Reserved)
 		}
 	}
+
 	none := growth.GPUCacheStats{}
 	if reserved == 0 || large < statsScanned {
 		return none, false, nil
 	}
+
 	content, err := mem.ReadRange(r.memory, mem.Span{Start: large - statsScanned, End: large})
 	if err != nil {
 		return none, false, err
 	}
+
 	behind := 4 * statArray // reserved, active, inactive_split, requested
 	if !r.layout.hasRequested {
 		behind = 3 * statArray
 	}
+
 	for at := statArray; at+behind+16 <= len(content); at += 8 {
 		if mem.Word(content, at) != reserved || mem.Word(content, at-statArray) != allocated {
 			continue
@@ -256,5 +273,6 @@ func (r *Reader) statsBefore(
 			return s, true, nil
 		}
 	}
+
 	return none, false, nil
 }

@@ -296,7 +296,7 @@ func TestCosts(t *testing.T) {
 	const most = math.MaxUint64
 	a = Reading{
 		time.Second, most, most, most, most, most, most, time.Hour, most, most, time.Hour, most, most,
-		time.Hour, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
+		most, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
 		1, 0, nil,
 	}
 	u = usual.between(a, Reading{At: 2 * time.Second})
@@ -346,7 +346,7 @@ func FuzzDecide(f *testing.F) {
 				At: in.time(), Entries: in.number(), Stepped: in.number(), TensorEntries: in.number(),
 				Returns: in.number(), Faults: in.number(), MappingCalls: in.number(), Walk: in.time(),
 				Samples: in.number(), Traced: in.time(), Own: in.time(), DriverCalls: in.number(),
-				Blocks: in.number(), BlockTime: in.time(), BlockWalk: in.time(), Busiest: in.time(),
+				Blocks: in.number(), BlockSamples: in.number(), BlockWalk: in.time(), Busiest: in.time(),
 				LiveShare: in.cost(), NewStacks: in.number(),
 				Steps: int(in.number()), Timed: []Step{{in.time(), n%2 == 0}},
 			}))

@@ -263,7 +263,7 @@ func TestBlocks(t *testing.T) {
 	t.Run("stay open through short storms", func(t *testing.T) {
 		s := simulate(onGPU(2), func(at float64) load {
 			if since := math.Mod(at, 100); since >= 50 && since < 70 {
-				return withBlocks(35_000, 512) // twice their allowance
+				return withBlocks(50_000, 512) // twice their allowance
 			}
 			return withBlocks(2_000, 512)
 		}).run(t, 900)
@@ -277,9 +277,9 @@ func TestBlocks(t *testing.T) {
 	t.Run("are closed for good by a lasting storm", func(t *testing.T) {
 		const from = 100
 		for _, storm := range []struct{ events, within float64 }{
-			{20_000, 80},
-			{35_000, 50},
-			{100_000, 30},
+			{31_000, 80},
+			{50_000, 60},
+			{150_000, 30},
 			{1e6, 20},
 		} {
 			s := simulate(onGPU(3), func(at float64) load {
@@ -301,7 +301,7 @@ func TestBlocks(t *testing.T) {
 	})
 
 	t.Run("have a coarser interval where walks are what costs", func(t *testing.T) {
-		s := simulate(onGPU(4), constant(withBlocks(7_500, 32<<20))).run(t, 300)
+		s := simulate(onGPU(4), constant(withBlocks(9_000, 32<<20))).run(t, 300)
 		changes := s.mustSampleBlocks(t, true)
 		if len(changes) != 1 || changes[0].Reason != growth.OverheadBlockWalks {
 			t.Errorf("%+v", changes)

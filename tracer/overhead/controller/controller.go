@@ -175,7 +175,7 @@ func New(o Options) *Controller {
 		budget:        budget{limit: o.Limit, throttle: 1},
 		steps:         steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
 		tensor:        tensor{backoff: newBackoff(), interval: defaultInterval},
-		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval, finest: defaultInterval},
+		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval},
 		mode:          growth.HeapOff,
 		full:          newBackoff(),
 		fullInterval:  fullInterval{bytes: defaultInterval, fullTuning: probeTuning},
@@ -214,7 +214,7 @@ func (c *Controller) Decide(r Reading) Decision {
 		c.change(c.steps.check(&c.budget, c.now))
 	}
 	c.adjustMode(u)
-	c.change(c.blocks.check(u, &c.options))
+	c.change(c.blocks.check(u, &c.options, &c.budget.spent, c.now))
 	return c.decision()
 }
 

@@ -345,6 +345,7 @@ type ProbeCosts struct {
 	Fault      uint32
 	Mapping    uint32
 	DriverCall uint32
+	Block      uint32
 	ShimPair   uint32
 }
 

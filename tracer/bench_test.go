@@ -400,6 +400,9 @@ func BenchmarkLaunches(b *testing.B) {
 		awaitBlocks(b, s)
 
 		traced := nsPerBlock(g, seconds)
+		slower.add("%-counted", 100*s.Overhead().Slowdown())
+		slower.add("ns/walk", float64(counted(b, s, bpf.CountBlockWalkNs))/
+			float64(max(1, counted(b, s, bpf.CountBlockSamples))))
 		must(b, s.Close())
 
 		slower.add("ns-CPU/block", native)

@@ -104,6 +104,7 @@ struct probe_costs {
 	__u32 fault;       /* a page fault, sampled or not */
 	__u32 mapping;     /* a call that changes the address space, without a walk */
 	__u32 driver_call; /* a call of the CUDA driver API, without a walk */
+	__u32 block;       /* a report of a block, without a sample and its walk */
 	__u32 shim_pair; /* our preloaded library in a malloc and its free; ps; 0: there is none */
 };
 

@@ -115,7 +115,7 @@ int on_block(struct pt_regs *ctx)
 	count(COUNT_BLOCKS);
 	thread = current_thread();
 	if (thread)
-		charge(thread, costs.entry);
+		charge(thread, costs.block);
 	if ((REGS_ARG5(ctx) & 0xff) == DEVICE_TYPE_CUDA)
 		block_event(thread, ctx, tgid);
 	return 0;

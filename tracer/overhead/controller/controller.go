@@ -73,7 +73,9 @@ func (o Options) withDefaults() Options {
 	o.Limit = max(o.Limit, 1e-6)
 
 	c := &o.Costs
-	for _, ns := range []*float64{&c.Entry, &c.Stepped, &c.Return, &c.Fault, &c.Mapping, &c.DriverCall} {
+	for _, ns := range []*float64{
+		&c.Entry, &c.Stepped, &c.Return, &c.Fault, &c.Mapping, &c.DriverCall, &c.Block,
+	} {
 		if !(*ns >= 0) {
 			*ns = 0
 		}

@@ -335,8 +335,10 @@ func FuzzDecide(f *testing.F) {
 		in := &tape{data}
 		flags := in.next()
 		o := Options{
-			Limit:    in.cost(),
-			Costs:    Costs{in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), 0},
+			Limit: in.cost(),
+			Costs: Costs{
+				in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), 0,
+			},
 			Interval: in.number() * (flags & 1), Duration: in.time(), Maturity: in.time(), Seed: in.next(),
 			Heap: flags&2 != 0, Tensor: flags&4 != 0, Steps: flags&8 != 0, Blocks: flags&16 != 0,
 		}

@@ -11,6 +11,7 @@ type Costs struct {
 	Fault      float64 // of a page fault, beside its own
 	Mapping    float64 // of a call that changes the address space, beside its own
 	DriverCall float64 // of a call of the CUDA driver API, beside its own
+	Block      float64 // of a report of a block of PyTorch's caching allocator
 	ShimPair   float64 // of a malloc and its free below the preloaded library; 0: there is none
 }
 
@@ -120,7 +121,7 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 	u.blockEvents = delta(a.Blocks, b.Blocks)
 	u.blockWalks = seconds(a.BlockWalk, b.BlockWalk) +
 		1e-9*SampleCost*delta(a.BlockSamples, b.BlockSamples)
-	u.blocks = u.blockWalks + 1e-9*p.Entry*u.blockEvents
+	u.blocks = u.blockWalks + 1e-9*p.Block*u.blockEvents
 	u.kernel = seconds(a.KernelWalk, b.KernelWalk) +
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
 	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)

@@ -50,7 +50,7 @@ func stormBetween(begin, end float64, calm load) func(float64) load {
 }
 
 // usual costs in ns.
-var usual = Costs{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500}
+var usual = Costs{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500, Block: 900}
 
 // all sources there are, on a program with steps.
 func all(seed uint64) Options {
@@ -194,7 +194,7 @@ func (s *simulation) work() {
 	// One of two blocks comes back, whose stack is not walked.
 	blockSamples := blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval))
 	inside += 1e-9*s.costs.Fault*l.faults + (walkCost+SampleCost*1e-9)*blockSamples +
-		1e-9*s.costs.Entry*blocks
+		1e-9*s.costs.Block*blocks
 	if s.heap {
 		inside += s.hidden
 	}

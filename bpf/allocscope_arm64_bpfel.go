@@ -139,7 +139,7 @@ const (
 	CountKernelWalkNs    Counter = 18
 	CountGpuCalls        Counter = 19
 	CountBlocks          Counter = 20
-	CountBlockNs         Counter = 21
+	CountBlockSamples    Counter = 21
 	CountBlockWalkNs     Counter = 22
 	CountProducerCalls   Counter = 23
 	CountProducerSamples Counter = 24
@@ -263,7 +263,6 @@ type GpuTotal struct {
 	_         structs.HostLayout
 	Allocated uint64
 	Reserved  uint64
-	Time      uint64
 }
 
 type LeafRegister uint32
@@ -346,6 +345,7 @@ type ProbeCosts struct {
 	Fault      uint32
 	Mapping    uint32
 	DriverCall uint32
+	Block      uint32
 	ShimPair   uint32
 }
 
@@ -573,9 +573,9 @@ const (
 	MapEvents           = "events"
 	MapFaults           = "faults"
 	MapFingerprintCache = "fingerprint_cache"
+	MapGpuCalls         = "gpu_calls"
 	MapGpuLive          = "gpu_live"
 	MapGpuMappings      = "gpu_mappings"
-	MapGpuThreads       = "gpu_threads"
 	MapGpuTotals        = "gpu_totals"
 	MapGpuUsers         = "gpu_users"
 	MapLive             = "live"
@@ -625,6 +625,7 @@ const (
 	ProgReadRegisters   = "read_registers"
 	ProgShimMarker      = "shim_marker"
 	ProgShimStart       = "shim_start"
+	VarBlockFilter      = "block_filter"
 	VarBlockInterval    = "block_interval"
 	VarBusiest          = "busiest"
 	VarBusiestShim      = "busiest_shim"
@@ -732,9 +733,9 @@ type MapSpecs struct {
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
 	FingerprintCache *ebpf.MapSpec `ebpf:"fingerprint_cache"`
+	GpuCalls         *ebpf.MapSpec `ebpf:"gpu_calls"`
 	GpuLive          *ebpf.MapSpec `ebpf:"gpu_live"`
 	GpuMappings      *ebpf.MapSpec `ebpf:"gpu_mappings"`
-	GpuThreads       *ebpf.MapSpec `ebpf:"gpu_threads"`
 	GpuTotals        *ebpf.MapSpec `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.MapSpec `ebpf:"gpu_users"`
 	Live             *ebpf.MapSpec `ebpf:"live"`
@@ -769,6 +770,7 @@ type MapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type VariableSpecs struct {
+	BlockFilter     *ebpf.VariableSpec `ebpf:"block_filter"`
 	BlockInterval   *ebpf.VariableSpec `ebpf:"block_interval"`
 	Busiest         *ebpf.VariableSpec `ebpf:"busiest"`
 	BusiestShim     *ebpf.VariableSpec `ebpf:"busiest_shim"`
@@ -827,9 +829,9 @@ type Maps struct {
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
 	FingerprintCache *ebpf.Map `ebpf:"fingerprint_cache"`
+	GpuCalls         *ebpf.Map `ebpf:"gpu_calls"`
 	GpuLive          *ebpf.Map `ebpf:"gpu_live"`
 	GpuMappings      *ebpf.Map `ebpf:"gpu_mappings"`
-	GpuThreads       *ebpf.Map `ebpf:"gpu_threads"`
 	GpuTotals        *ebpf.Map `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.Map `ebpf:"gpu_users"`
 	Live             *ebpf.Map `ebpf:"live"`
@@ -868,9 +870,9 @@ func (m *Maps) Close() error {
 		m.Events,
 		m.Faults,
 		m.FingerprintCache,
+		m.GpuCalls,
 		m.GpuLive,
 		m.GpuMappings,
-		m.GpuThreads,
 		m.GpuTotals,
 		m.GpuUsers,
 		m.Live,
@@ -906,6 +908,7 @@ func (m *Maps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Variables struct {
+	BlockFilter     *ebpf.Variable `ebpf:"block_filter"`
 	BlockInterval   *ebpf.Variable `ebpf:"block_interval"`
 	Busiest         *ebpf.Variable `ebpf:"busiest"`
 	BusiestShim     *ebpf.Variable `ebpf:"busiest_shim"`

@@ -27,9 +27,9 @@ const (
 	selftestMapCounters                = "counters"
 	selftestMapEvents                  = "events"
 	selftestMapFingerprintCache        = "fingerprint_cache"
+	selftestMapGpuCalls                = "gpu_calls"
 	selftestMapGpuLive                 = "gpu_live"
 	selftestMapGpuMappings             = "gpu_mappings"
-	selftestMapGpuThreads              = "gpu_threads"
 	selftestMapGpuUsers                = "gpu_users"
 	selftestMapLive                    = "live"
 	selftestMapMappings                = "mappings"
@@ -149,9 +149,9 @@ type selftestMapSpecs struct {
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	FingerprintCache *ebpf.MapSpec `ebpf:"fingerprint_cache"`
+	GpuCalls         *ebpf.MapSpec `ebpf:"gpu_calls"`
 	GpuLive          *ebpf.MapSpec `ebpf:"gpu_live"`
 	GpuMappings      *ebpf.MapSpec `ebpf:"gpu_mappings"`
-	GpuThreads       *ebpf.MapSpec `ebpf:"gpu_threads"`
 	GpuUsers         *ebpf.MapSpec `ebpf:"gpu_users"`
 	Live             *ebpf.MapSpec `ebpf:"live"`
 	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
@@ -223,9 +223,9 @@ type selftestMaps struct {
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Events           *ebpf.Map `ebpf:"events"`
 	FingerprintCache *ebpf.Map `ebpf:"fingerprint_cache"`
+	GpuCalls         *ebpf.Map `ebpf:"gpu_calls"`
 	GpuLive          *ebpf.Map `ebpf:"gpu_live"`
 	GpuMappings      *ebpf.Map `ebpf:"gpu_mappings"`
-	GpuThreads       *ebpf.Map `ebpf:"gpu_threads"`
 	GpuUsers         *ebpf.Map `ebpf:"gpu_users"`
 	Live             *ebpf.Map `ebpf:"live"`
 	Mappings         *ebpf.Map `ebpf:"mappings"`
@@ -254,9 +254,9 @@ func (m *selftestMaps) Close() error {
 		m.Counters,
 		m.Events,
 		m.FingerprintCache,
+		m.GpuCalls,
 		m.GpuLive,
 		m.GpuMappings,
-		m.GpuThreads,
 		m.GpuUsers,
 		m.Live,
 		m.Mappings,

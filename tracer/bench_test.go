@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -380,6 +381,48 @@ func BenchmarkBlocks(b *testing.B) {
 		return float64(cpuTimeDuring(b, g.PID(), churn)) / pairs
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
+}
+
+// BenchmarkLaunches measures how much slower a trace makes a program that launches so many kernels
+// that its processor is full: by seconds of the trace, of the CPU time of a block. By turns the
+// program is traced and not traced. Other programs disturb it less at a high priority.
+func BenchmarkLaunches(b *testing.B) {
+	const pairs, seconds = 6, 10
+	caching := tracertest.BuildCachingAllocator(b)
+	library := tracertest.BuildLibrary(b, "launches.cc", "liblaunches.so", caching,
+		"-fno-optimize-sibling-calls", "-Wl,-rpath,"+filepath.Dir(caching))
+	g := startPythonProgram(b, "launches.py", library)
+
+	slower := make(metrics)
+	for range pairs {
+		native := median(nsPerBlock(g, seconds))
+		s := open(b, tracer.Options{PID: g.PID(), Sources: []string{"cuda"}, Overhead: 0.03})
+		awaitBlocks(b, s)
+
+		traced := nsPerBlock(g, seconds)
+		slower.add("%-counted", 100*s.Overhead().Slowdown())
+		slower.add("ns/walk", float64(counted(b, s, bpf.CountBlockWalkNs))/
+			float64(max(1, counted(b, s, bpf.CountBlockSamples))))
+		must(b, s.Close())
+
+		slower.add("ns-CPU/block", native)
+		for i, unit := range []string{"%-second-1", "%-second-2", "%-second-3"} {
+			slower.add(unit, 100*(traced[i]/native-1))
+		}
+		slower.add("%-later", 100*(median(traced[3:])/native-1))
+	}
+	slower.report(b)
+}
+
+// nsPerBlock returns the CPU time of a block of launches.py, second by second.
+func nsPerBlock(g gpuProgram, seconds int) []float64 {
+	g.t.Helper()
+	times := make([]float64, seconds)
+	for i := range times {
+		var blocks int
+		scan(g.t, g.Do("train 1")[0], "%d %g", &blocks, &times[i])
+	}
+	return times
 }
 
 // probesRun is how many probes have been run for sources heap and tensor, at entries and at

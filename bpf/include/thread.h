@@ -45,7 +45,7 @@ struct thread {
 	struct charge wait;   /* for the lock of the address space, while allocscope had it */
 	struct charge shim;   /* by our preloaded library; ps */
 	__u32 skipped_faults; /* page faults that the next sampled one represents, too */
-	struct sampler sampler, tensor_sampler;
+	struct sampler sampler, tensor_sampler, block_sampler;
 	struct tensor tensor;
 	struct call call;
 	__u64 malloc_sp; /* stack pointer, return address and code of the last malloc whose return

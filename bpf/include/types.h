@@ -104,6 +104,7 @@ struct probe_costs {
 	__u32 fault;       /* a page fault, sampled or not */
 	__u32 mapping;     /* a call that changes the address space, without a walk */
 	__u32 driver_call; /* a call of the CUDA driver API, without a walk */
+	__u32 block;       /* a report of a block, without a sample and its walk */
 	__u32 shim_pair; /* our preloaded library in a malloc and its free; ps; 0: there is none */
 };
 
@@ -142,8 +143,8 @@ enum counter {
 	COUNT_GPU_CALLS,       /* CUDA driver calls that allocate or free, nested ones not
 				* counted */
 	COUNT_BLOCKS,          /* blocks that PyTorch's caching allocator handed out or took back */
-	COUNT_BLOCK_NS,        /* ns spent handling blocks, traps not included */
-	COUNT_BLOCK_WALK_NS,   /* ns of COUNT_BLOCK_NS spent walking stacks */
+	COUNT_BLOCK_SAMPLES,   /* blocks added to gpu_live */
+	COUNT_BLOCK_WALK_NS,   /* ns spent walking stacks for them */
 	COUNT_PRODUCER_CALLS,  /* probes of producers that ran */
 	COUNT_PRODUCER_SAMPLES, /* allocations that they added to the live map */
 	COUNT_PRODUCER_WALK_NS, /* ns spent walking stacks for them */
@@ -270,7 +271,6 @@ struct gpu_id {
 struct gpu_total {
 	__u64 allocated; /* bytes in blocks that are handed out */
 	__u64 reserved;  /* bytes in segments */
-	__u64 time;      /* ns, CLOCK_MONOTONIC */
 };
 
 /* Key of `tallies`. Sizes of one class differ by less than a quarter, so that weights can be

@@ -101,12 +101,10 @@ static __always_inline void read_gpu_arguments(struct gpu_call *call, struct pt_
 static __always_inline void gpu_call_entry(struct pt_regs *regs, __u32 tgid,
 					   enum probe_cookie cookie)
 {
-	struct gpu_thread *thread = current_gpu_thread();
-	struct gpu_call *call;
+	struct gpu_call *call = current_gpu_call();
 
-	if (!thread)
+	if (!call)
 		return;
-	call = &thread->call;
 	if (is_inner_gpu_call(call, REGS_SP(regs), cookie))
 		return;
 
@@ -182,16 +180,16 @@ static __always_inline void gpu_call_return(struct gpu_call *call, __u64 result)
 /* Handles the return of the call whose stack pointer at the entry was this one. */
 static __always_inline int gpu_return(struct pt_regs *regs, __u64 sp)
 {
-	struct gpu_thread *thread;
+	struct gpu_call *call;
 
 	if (!is_traced(current_tgid()))
 		return 0;
-	thread = current_gpu_thread();
-	if (!thread || !thread->call.sp || sp != thread->call.sp)
+	call = current_gpu_call();
+	if (!call || !call->sp || sp != call->sp)
 		return 0;
 
-	thread->call.sp = 0;
-	gpu_call_return(&thread->call, REGS_RESULT(regs));
+	call->sp = 0;
+	gpu_call_return(call, REGS_RESULT(regs));
 	return 0;
 }
 

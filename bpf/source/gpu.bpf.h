@@ -34,27 +34,22 @@ struct gpu_call {
 	bool was_live;            /* `memory` has been removed from gpu_live */
 };
 
-struct gpu_thread {
-	struct gpu_call call;
-	struct sampler sampler; /* of blocks */
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct gpu_thread);
-} gpu_threads SEC(".maps");
+	__type(value, struct gpu_call);
+} gpu_calls SEC(".maps");
 
-/* Returns the GPU state of the current thread, allocated on first use; NULL: out of memory. */
-static __always_inline struct gpu_thread *current_gpu_thread(void)
+/* Returns the driver call of the current thread, allocated on first use; NULL: out of memory. */
+static __always_inline struct gpu_call *current_gpu_call(void)
 {
-	struct gpu_thread *thread = bpf_task_storage_get(&gpu_threads, bpf_get_current_task_btf(),
-							 NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct gpu_call *call = bpf_task_storage_get(&gpu_calls, bpf_get_current_task_btf(), NULL,
+						     BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	if (!thread)
+	if (!call)
 		lose_current(DROP_THREAD_STATE);
-	return thread;
+	return call;
 }
 
 static __always_inline void record_gpu_user(__u32 tgid)
@@ -99,15 +94,17 @@ static __always_inline void gpu_live_add(const struct gpu_address *key, struct g
 	tally_add(&tally, memory->size, 0);
 }
 
-/* Removes freed memory from `gpu_live` and copies it to `removed`. Returns false if there is none:
- * it was allocated before tracing started, or not sampled. */
-static __always_inline bool gpu_live_pop(const struct gpu_address *key, struct gpu_memory *removed)
+/* Removes freed memory from `gpu_live` and, unless `removed` is NULL, copies it there. Returns
+ * false if there is none: it was allocated before tracing started, or not sampled. */
+static __always_inline bool gpu_live_remove(const struct gpu_address *key,
+					    struct gpu_memory *removed)
 {
 	struct gpu_memory *found = bpf_map_lookup_elem(&gpu_live, key);
 
 	if (!found)
 		return false;
 
-	*removed = *found;
+	if (removed)
+		*removed = *found;
 	return bpf_map_delete_elem(&gpu_live, key) == 0;
 }

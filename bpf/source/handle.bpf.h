@@ -27,7 +27,7 @@ static __always_inline void release_ref(struct gpu_call *call, __u64 address, en
 	if (found && found->references > 1 && __sync_fetch_and_add(&found->references, -1) > 1)
 		call->memory = *found;
 	else
-		call->was_live = gpu_live_pop(&call->key, &call->memory);
+		call->was_live = gpu_live_remove(&call->key, &call->memory);
 }
 
 /* Takes a reference. Returns false if the memory is unknown. */

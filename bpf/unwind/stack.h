@@ -218,8 +218,7 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 
 	ns = bpf_ktime_get_ns() - start;
 	count_many(cost, ns);
-	if (cost != COUNT_BLOCK_WALK_NS) /* on_block() charges all of its time */
-		charge_current(ns);
+	charge_current(ns);
 	return walk;
 }
 

@@ -442,23 +442,9 @@ func testAlarm(t *testing.T) {
 	}
 }
 
-// buildCachingAllocator compiles the stand-in for libc10_cuda.so against the real libc10 of the
-// distribution and the stand-in for the CUDA driver.
-func buildCachingAllocator(t *testing.T) string {
-	t.Helper()
-	c10, err := filepath.Glob("/usr/lib/*/libc10.so.*")
-	if err != nil || len(c10) == 0 {
-		t.Fatalf("no libc10.so in /usr/lib (apt-get install python3-torch): %v", err)
-	}
-
-	driver := tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1")
-	return tracertest.BuildLibrary(t, "caching.cc", "libc10_cuda.so", "-DTOTALS=long", driver,
-		c10[0], "-Wl,-rpath,"+filepath.Dir(driver))
-}
-
 func testTensorLeak(t *testing.T) {
 	t.Parallel()
-	library := buildCachingAllocator(t)
+	library := tracertest.BuildCachingAllocator(t)
 	var pid int
 	v := undisturbed(t, func() verdictOn {
 		job := ready(tracertest.Start(t, "/usr/bin/python3", tracertest.Source("gpu_job.py"),

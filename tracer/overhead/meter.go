@@ -78,7 +78,7 @@ func (m *Meter) Count() (controller.Reading, error) {
 	now.ProducerSamples -= m.counted.ProducerSamples
 	now.ProducerWalk -= m.counted.ProducerWalk
 	now.Blocks -= m.counted.Blocks
-	now.BlockTime -= m.counted.BlockTime
+	now.BlockSamples -= m.counted.BlockSamples
 	now.BlockWalk -= m.counted.BlockWalk
 
 	now.At = m.elapsed()
@@ -134,7 +134,7 @@ func readCounters(k *kernel.Kernel) (controller.Reading, error) {
 		KernelWalk:    time.Duration(values[bpf.CountKernelWalkNs]),
 		DriverCalls:   values[bpf.CountGpuCalls],
 		Blocks:        values[bpf.CountBlocks],
-		BlockTime:     time.Duration(values[bpf.CountBlockNs]),
+		BlockSamples:  values[bpf.CountBlockSamples],
 		BlockWalk:     time.Duration(values[bpf.CountBlockWalkNs]),
 
 		ProducerCalls:   values[bpf.CountProducerCalls],

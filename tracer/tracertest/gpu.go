@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -125,4 +126,18 @@ func MeasuredOnGPU(t testing.TB, what, format string, arguments ...any) {
 	if err != nil {
 		t.Errorf("write a row: %v", err)
 	}
+}
+
+// BuildCachingAllocator compiles the stand-in for libc10_cuda.so against the real libc10 of the
+// distribution and the stand-in for the CUDA driver.
+func BuildCachingAllocator(t testing.TB) string {
+	t.Helper()
+	c10, err := filepath.Glob("/usr/lib/*/libc10.so.*")
+	if err != nil || len(c10) == 0 {
+		t.Fatalf("no libc10.so in /usr/lib (apt-get install python3-torch): %v", err)
+	}
+
+	driver := BuildLibrary(t, "libcuda.c", "libcuda.so.1")
+	return BuildLibrary(t, "caching.cc", "libc10_cuda.so", "-DTOTALS=long", driver, c10[0],
+		"-Wl,-rpath,"+filepath.Dir(driver))
 }

@@ -73,7 +73,9 @@ func (o Options) withDefaults() Options {
 	o.Limit = max(o.Limit, 1e-6)
 
 	c := &o.Costs
-	for _, ns := range []*float64{&c.Entry, &c.Stepped, &c.Return, &c.Fault, &c.Mapping, &c.DriverCall} {
+	for _, ns := range []*float64{
+		&c.Entry, &c.Stepped, &c.Return, &c.Fault, &c.Mapping, &c.DriverCall, &c.Block,
+	} {
 		if !(*ns >= 0) {
 			*ns = 0
 		}
@@ -175,7 +177,7 @@ func New(o Options) *Controller {
 		budget:        budget{limit: o.Limit, throttle: 1},
 		steps:         steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
 		tensor:        tensor{backoff: newBackoff(), interval: defaultInterval},
-		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval, finest: defaultInterval},
+		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval},
 		mode:          growth.HeapOff,
 		full:          newBackoff(),
 		fullInterval:  fullInterval{bytes: defaultInterval, fullTuning: probeTuning},
@@ -214,7 +216,7 @@ func (c *Controller) Decide(r Reading) Decision {
 		c.change(c.steps.check(&c.budget, c.now))
 	}
 	c.adjustMode(u)
-	c.change(c.blocks.check(u, &c.options))
+	c.change(c.blocks.check(u, &c.options, &c.budget.spent, c.now))
 	return c.decision()
 }
 

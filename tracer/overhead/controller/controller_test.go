@@ -296,7 +296,7 @@ func TestCosts(t *testing.T) {
 	const most = math.MaxUint64
 	a = Reading{
 		time.Second, most, most, most, most, most, most, time.Hour, most, most, time.Hour, most, most,
-		time.Hour, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
+		most, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
 		1, 0, nil,
 	}
 	u = usual.between(a, Reading{At: 2 * time.Second})
@@ -335,8 +335,10 @@ func FuzzDecide(f *testing.F) {
 		in := &tape{data}
 		flags := in.next()
 		o := Options{
-			Limit:    in.cost(),
-			Costs:    Costs{in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), 0},
+			Limit: in.cost(),
+			Costs: Costs{
+				in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), 0,
+			},
 			Interval: in.number() * (flags & 1), Duration: in.time(), Maturity: in.time(), Seed: in.next(),
 			Heap: flags&2 != 0, Tensor: flags&4 != 0, Steps: flags&8 != 0, Blocks: flags&16 != 0,
 		}
@@ -346,7 +348,7 @@ func FuzzDecide(f *testing.F) {
 				At: in.time(), Entries: in.number(), Stepped: in.number(), TensorEntries: in.number(),
 				Returns: in.number(), Faults: in.number(), MappingCalls: in.number(), Walk: in.time(),
 				Samples: in.number(), Traced: in.time(), Own: in.time(), DriverCalls: in.number(),
-				Blocks: in.number(), BlockTime: in.time(), BlockWalk: in.time(), Busiest: in.time(),
+				Blocks: in.number(), BlockSamples: in.number(), BlockWalk: in.time(), Busiest: in.time(),
 				LiveShare: in.cost(), NewStacks: in.number(),
 				Steps: int(in.number()), Timed: []Step{{in.time(), n%2 == 0}},
 			}))

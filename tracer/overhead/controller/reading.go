@@ -11,6 +11,7 @@ type Costs struct {
 	Fault      float64 // of a page fault, beside its own
 	Mapping    float64 // of a call that changes the address space, beside its own
 	DriverCall float64 // of a call of the CUDA driver API, beside its own
+	Block      float64 // of a report of a block of PyTorch's caching allocator
 	ShimPair   float64 // of a malloc and its free below the preloaded library; 0: there is none
 }
 
@@ -34,9 +35,10 @@ type Reading struct {
 	// KernelWalk is the time of stack walks for page faults and mapping calls.
 	KernelWalk time.Duration
 	// DriverCalls are calls of the CUDA driver API. Blocks are events of PyTorch's caching
-	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
-	DriverCalls, Blocks  uint64
-	BlockTime, BlockWalk time.Duration
+	// allocator, BlockSamples the sampled blocks among them, and BlockWalk is the time of their stack
+	// walks.
+	DriverCalls, Blocks, BlockSamples uint64
+	BlockWalk                         time.Duration
 	// ProducerCalls are probes of producers that ran, ProducerSamples the allocations among them, and
 	// ProducerWalk the time of their stack walks.
 	ProducerCalls, ProducerSamples uint64
@@ -87,7 +89,7 @@ type timeUse struct {
 
 	kernel      float64 // of the other probes: page faults, mappings, CUDA driver, blocks, producers
 	blocks      float64 // part of kernel: GPU blocks
-	blockWalks  float64 // part of blocks: stack walks
+	blockWalks  float64 // part of blocks: stack walks and samples
 	blockEvents float64
 	producers   float64 // part of kernel
 
@@ -116,8 +118,10 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 		newStacks: delta(a.NewStacks, b.NewStacks),
 	}
 
-	u.blockEvents, u.blockWalks = delta(a.Blocks, b.Blocks), seconds(a.BlockWalk, b.BlockWalk)
-	u.blocks = seconds(a.BlockTime, b.BlockTime) + 1e-9*p.Entry*u.blockEvents
+	u.blockEvents = delta(a.Blocks, b.Blocks)
+	u.blockWalks = seconds(a.BlockWalk, b.BlockWalk) +
+		1e-9*SampleCost*delta(a.BlockSamples, b.BlockSamples)
+	u.blocks = u.blockWalks + 1e-9*p.Block*u.blockEvents
 	u.kernel = seconds(a.KernelWalk, b.KernelWalk) +
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
 	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)

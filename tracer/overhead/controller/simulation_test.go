@@ -50,7 +50,7 @@ func stormBetween(begin, end float64, calm load) func(float64) load {
 }
 
 // usual costs in ns.
-var usual = Costs{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500}
+var usual = Costs{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500, Block: 900}
 
 // all sources there are, on a program with steps.
 func all(seed uint64) Options {
@@ -76,8 +76,8 @@ type simulation struct {
 	reading               Reading
 	traced, walk, ownTime float64
 	busiest               float64
-	blockTime, blockWalk  float64
-	counts                struct{ entries, stepped, tensors, returns, faults, samples, blocks float64 }
+	blockWalk             float64
+	counts                eventCounts
 	heap, tensor          bool // attached at this moment
 	wanted                Decision
 	changeAt              float64 // when attaching or detaching will be done
@@ -94,6 +94,11 @@ type simulation struct {
 	changes  []Change
 }
 
+// eventCounts are the kernel's counters of events.
+type eventCounts struct {
+	entries, stepped, tensors, returns, faults, samples, blocks, blockSamples float64
+}
+
 // All but the tick's length in seconds are costs of the session and the kernel.
 const (
 	tick        = 0.005
@@ -102,7 +107,6 @@ const (
 	walkCost    = 6e-6
 	ownReading  = 60e-6
 	ownSwitch   = 5e-3
-	blockCost   = 0.5e-6 // of an event, without the trap and the walk
 )
 
 func simulate(o Options, l func(at float64) load) *simulation {
@@ -141,7 +145,8 @@ func (s *simulation) decide(t *testing.T) float64 {
 		r.ProducerSamples, r.Samples, r.Returns = r.Samples, 0, 0
 		r.ProducerWalk, r.Walk = r.Walk, 0
 	}
-	r.Blocks, r.BlockTime, r.BlockWalk = uint64(n.blocks), duration(s.blockTime), duration(s.blockWalk)
+	r.Blocks, r.BlockSamples = uint64(n.blocks), uint64(n.blockSamples)
+	r.BlockWalk = duration(s.blockWalk)
 
 	d := s.controller.Decide(*r)
 	r.Timed = nil
@@ -187,9 +192,9 @@ func (s *simulation) work() {
 	inside := 1e-9*s.costs.Entry*(entries-stepped+tensors) + 1e-9*s.costs.Stepped*stepped +
 		1e-9*s.costs.Return*returns + (walkCost+SampleCost*1e-9)*samples
 	// One of two blocks comes back, whose stack is not walked.
-	blockWalks := walkCost * blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval))
-	blockTime := blockWalks + blockCost*blocks
-	inside += 1e-9*s.costs.Fault*l.faults + blockTime + 1e-9*s.costs.Entry*blocks
+	blockSamples := blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval))
+	inside += 1e-9*s.costs.Fault*l.faults + (walkCost+SampleCost*1e-9)*blockSamples +
+		1e-9*s.costs.Block*blocks
 	if s.heap {
 		inside += s.hidden
 	}
@@ -206,8 +211,8 @@ func (s *simulation) work() {
 	s.counts.faults += l.faults * native
 	s.counts.blocks += blocks * native
 	s.walk += walkCost * samples * native
-	s.blockTime += blockTime * native
-	s.blockWalk += blockWalks * native
+	s.counts.blockSamples += blockSamples * native
+	s.blockWalk += walkCost * blockSamples * native
 	s.traced += native * (1 + inside)
 	s.ownTime += s.own * tick
 

@@ -66,29 +66,34 @@ func (t *tensor) check(b *budget, isAuto bool, now float64) (why growth.Overhead
 // back unseen would count as live for ever. Closed probes therefore stay closed.
 //
 // The first interval is coarse: to walk the stacks of a trainer's large blocks may take more than
-// all else. It becomes finer while that takes little.
+// all else. Within seconds it becomes finer where that takes little.
 type blocks struct {
 	isOpen   bool
-	interval uint64
-	finest   uint64  // interval, in bytes
-	recent   timeUse // in this check
-	excess   timeUse // in the checks before it, as long as each of them took too much
+	interval uint64  // bytes
+	recent   timeUse // since the last check
+	excess   timeUse // for as long as blocks have taken too much
+	// From refineFrom on the interval may become finer: refinePause after it has become coarser.
+	refineFrom, refinePause float64
 }
 
 const (
-	blockLimitShare   = 0.75 // of the limit, which blocks may take alone
-	blockCheckSeconds = 10   // the time over which the share is measured
+	blockLimitShare = 0.75 // of the limit, which blocks may take alone
+	// Where they take more in blockCheckSeconds, walks are left blockWalkShare of that.
+	blockCheckSeconds = 1
+	blockWalkShare    = 1.0 / 3
+	// Blocks take too much while they do so on average over blockMemorySeconds.
+	blockMemorySeconds = 10
 	// blockExcessSeconds is the time for which blocks may take all of the limit before their probes
 	// close: the allowance of a minute. A storm that is over by then changes nothing.
 	blockExcessSeconds = 60
 	// FirstBlockInterval and coarsestBlockInterval are in bytes: a leak of blocks is soon larger.
-	FirstBlockInterval    = 32 << 20
-	coarsestBlockInterval = 64 << 20
-	blockIntervalFactor   = 4
+	FirstBlockInterval    = 128 << 20
+	coarsestBlockInterval = 256 << 20
+	blockIntervalFactor   = 4 // by which it becomes finer at once
 )
 
-// check makes the interval of blocks coarser, or closes their probes, where they take too much.
-func (b *blocks) check(u timeUse, o *Options) (why growth.OverheadChange) {
+// check changes the interval of blocks, or closes their probes where they take too much.
+func (b *blocks) check(u timeUse, o *Options, spent *spent, now float64) (why growth.OverheadChange) {
 	if !b.isOpen {
 		return why
 	}
@@ -97,29 +102,51 @@ func (b *blocks) check(u timeUse, o *Options) (why growth.OverheadChange) {
 		return why
 	}
 
-	recent := b.recent
+	recent, memory := b.recent, spent.sum(blockMemorySeconds)
 	b.recent = timeUse{}
-	if allowed := blockLimitShare * o.Limit * recent.elapsed; recent.blocks <= allowed {
+	b.excess.add(recent)
+	if memory.blocks <= blockLimitShare*o.Limit*memory.elapsed {
 		b.excess = timeUse{}
-		finer := recent.blocks + (blockIntervalFactor-1)*recent.blockWalks
-		if o.isAuto() && finer <= allowed/2 {
-			b.interval = min(b.interval, max(b.interval/blockIntervalFactor, b.finest))
-		}
-		return why
 	}
 
-	b.excess.add(recent)
-	share := recent.blocks / max(recent.elapsed, 1e-9)
-	switch {
-	case o.isAuto() && b.interval < coarsestBlockInterval && recent.blockWalks > recent.blocks/3:
-		b.excess = timeUse{}
-		b.interval = min(blockIntervalFactor*b.interval, coarsestBlockInterval)
-		b.finest = b.interval
-		why.Reason, why.Share, why.Interval = growth.OverheadBlockWalks, share, b.interval
-	case b.excess.blocks*b.excess.elapsed > blockExcessSeconds*o.Limit*b.excess.elapsed:
+	if b.excess.blocks > blockExcessSeconds*o.Limit {
 		b.isOpen = false
-		why.Reason, why.Share = growth.OverheadManyBlocks, share
-		why.Calls = recent.blockEvents / max(recent.elapsed, 1e-3)
+		return growth.OverheadChange{
+			Reason: growth.OverheadManyBlocks,
+			Share:  recent.blocks / max(recent.elapsed, 1e-9),
+			Calls:  recent.blockEvents / max(recent.elapsed, 1e-3),
+		}
 	}
+	if o.isAuto() {
+		why = b.tune(recent, blockLimitShare*o.Limit*recent.elapsed, now)
+	}
+	return why
+}
+
+// tune chooses the interval by the use since the last check, which was allowed so many seconds.
+func (b *blocks) tune(u timeUse, allowed, now float64) (why growth.OverheadChange) {
+	finer := u.blocks + (blockIntervalFactor-1)*u.blockWalks
+	switch {
+	case u.blocks > allowed && u.blockWalks > blockWalkShare*allowed &&
+		b.interval < coarsestBlockInterval:
+		return b.coarsen(u, now)
+	case u.blockEvents > 0 && finer <= allowed/2 && now >= b.refineFrom:
+		b.interval = max(b.interval/blockIntervalFactor, defaultInterval)
+	}
+	return why
+}
+
+// coarsen goes back to the first interval, and from there to the coarsest one. Steps between them
+// would take longer: blocks that are larger than the interval are all sampled.
+func (b *blocks) coarsen(u timeUse, now float64) (why growth.OverheadChange) {
+	if b.interval < FirstBlockInterval {
+		b.interval, b.refinePause = FirstBlockInterval, 2*b.refinePause
+	} else {
+		b.interval = coarsestBlockInterval
+		why.Reason, why.Interval = growth.OverheadBlockWalks, b.interval
+		why.Share = u.blocks / max(u.elapsed, 1e-9)
+	}
+	b.refinePause = min(max(b.refinePause, probeTuning.minRefineSeconds), probeTuning.maxRefineSeconds)
+	b.refineFrom = now + b.refinePause
 	return why
 }

@@ -263,7 +263,7 @@ func TestBlocks(t *testing.T) {
 	t.Run("stay open through short storms", func(t *testing.T) {
 		s := simulate(onGPU(2), func(at float64) load {
 			if since := math.Mod(at, 100); since >= 50 && since < 70 {
-				return withBlocks(35_000, 512) // twice their allowance
+				return withBlocks(50_000, 512) // twice their allowance
 			}
 			return withBlocks(2_000, 512)
 		}).run(t, 900)
@@ -277,10 +277,10 @@ func TestBlocks(t *testing.T) {
 	t.Run("are closed for good by a lasting storm", func(t *testing.T) {
 		const from = 100
 		for _, storm := range []struct{ events, within float64 }{
-			{20_000, 80},
-			{35_000, 50},
-			{100_000, 30},
-			{1e6, 20},
+			{31_000, 75},
+			{50_000, 50},
+			{150_000, 22},
+			{1e6, 12},
 		} {
 			s := simulate(onGPU(3), func(at float64) load {
 				if at >= from && at < 300 {
@@ -301,7 +301,7 @@ func TestBlocks(t *testing.T) {
 	})
 
 	t.Run("have a coarser interval where walks are what costs", func(t *testing.T) {
-		s := simulate(onGPU(4), constant(withBlocks(7_500, 32<<20))).run(t, 300)
+		s := simulate(onGPU(4), constant(withBlocks(8_000, 128<<20))).run(t, 300)
 		changes := s.mustSampleBlocks(t, true)
 		if len(changes) != 1 || changes[0].Reason != growth.OverheadBlockWalks {
 			t.Errorf("%+v", changes)
@@ -309,6 +309,28 @@ func TestBlocks(t *testing.T) {
 		if interval := s.wanted.BlockInterval; interval != coarsestBlockInterval {
 			t.Errorf("one in %d bytes", interval)
 		}
+	})
+
+	t.Run("have it within three seconds, and a finer one again after a storm", func(t *testing.T) {
+		const from, to = 10, 40
+		s := simulate(onGPU(8), func(at float64) load {
+			if at >= from && at < to {
+				return withBlocks(8_000, 128<<20)
+			}
+			return withBlocks(500, 4<<20)
+		})
+		if s.run(t, from); s.wanted.BlockInterval != defaultInterval {
+			t.Errorf("after %d s: one in %d bytes", from, s.wanted.BlockInterval)
+		}
+		if s.run(t, 3); s.wanted.BlockInterval != coarsestBlockInterval {
+			t.Errorf("three seconds into a storm: one in %d bytes", s.wanted.BlockInterval)
+		}
+
+		s.run(t, 200).mustSampleBlocks(t, true)
+		if s.wanted.BlockInterval != defaultInterval {
+			t.Errorf("three minutes after a storm: one in %d bytes", s.wanted.BlockInterval)
+		}
+		s.mustKeepToLimit(t, 0, 200)
 	})
 
 	t.Run("have a finer interval where walks take little", func(t *testing.T) {

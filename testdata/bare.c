@@ -2,7 +2,8 @@
  *
  *     -nostdlib -static -ffreestanding -fno-stack-protector -fno-omit-frame-pointer
  *
- * It prints "ready"; after "go" it maps memory and moves the break, prints the truth as mappings.c does, and prints
+ * It prints "ready"; after "go" it maps memory and moves the break, prints the truth as
+ * mappings.c does, and prints
  * "done".
  */
 

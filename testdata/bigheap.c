@@ -1,5 +1,7 @@
-// A heap of more than a GiB, of which little is in RAM: chunks of a MiB, every second one free, and small ones. It
-// prints the bytes in the heap, the free ones and those in fastbins by mallinfo2. A line of input makes it go on with
+// A heap of more than a GiB, of which little is in RAM: chunks of a MiB, every second one free,
+// and small ones. It
+// prints the bytes in the heap, the free ones and those in fastbins by mallinfo2. A line of input
+// makes it go on with
 // objects that come and go, and with a heap that grows.
 #define _GNU_SOURCE
 #include <malloc.h>

@@ -1,6 +1,8 @@
 /* Memory of every kind, each by a function of its own, on command. It speaks by lines: prints "ready", executes one
- * order a line, prints the truth, then "done", and exits at the end of its input. An order is the name of a function
- * (CASE), with a path where it is about a file; "info" prints malloc_info(); "start_child fork" and "start_child run"
+ * order a line, prints the truth, then "done", and exits at the end of its input. An order is the
+ * name of a function
+ * (CASE), with a path where it is about a file; "info" prints malloc_info(); "start_child fork"
+ * and "start_child run"
  * start one, which prints "child PID", and executes the rest of a line after "child".
  *
  *     truth NAME KIND BYTES                 resident bytes of function NAME, or of the file NAME

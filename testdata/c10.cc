@@ -1,8 +1,11 @@
-// A library with the functions by which torch allocates for tensors. -DPARAMETERS gives them others than torch's have today,
+// A library with the functions by which torch allocates for tensors. -DPARAMETERS gives them
+// others than torch's have today,
 // and -DWITHOUT leaves them out.
 //
-// With -DREPORT, -DREPORT_SIGNED or -DREPORT_WITHOUT_TOTALS it has the hook that learns of the blocks of the CUDA allocator,
-// too, with the parameters that it has in torch 2, in 1.13, and in versions that passed it no totals.
+// With -DREPORT, -DREPORT_SIGNED or -DREPORT_WITHOUT_TOTALS it has the hook that learns of the
+// blocks of the CUDA allocator,
+// too, with the parameters that it has in torch 2, in 1.13, and in versions that passed it no
+// totals.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,9 @@
-// Replaces libc10_cuda.so: a caching allocator with the names of torch's own on its stacks, which takes segments from
-// CUDA's driver and reports its blocks to libc10. A block is a multiple of 512 bytes; segments are 20 MiB, or more for
-// larger blocks; a block that comes back serves the next block of its size. TOTALS is the type of libc10's totals: long up to
+// Replaces libc10_cuda.so: a caching allocator with the names of torch's own on its stacks, which
+// takes segments from
+// CUDA's driver and reports its blocks to libc10. A block is a multiple of 512 bytes; segments
+// are 20 MiB, or more for
+// larger blocks; a block that comes back serves the next block of its size. TOTALS is the type of
+// libc10's totals: long up to
 // PyTorch 1.13.
 #include <cstdint>
 #include <map>

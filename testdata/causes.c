@@ -3,7 +3,8 @@
  *     causes fragment MICROSECONDS [TICKS]    97 % of its growth is memory that it has freed
  *     causes busy MICROSECONDS [TICKS]        the same, and it allocates and frees much beside it
  *     causes keep MICROSECONDS [TICKS]        it frees nothing
- *     causes read MICROSECONDS FILE           it reads on in a mapped file, and begins again at its end
+ *     causes read MICROSECONDS FILE           it reads on in a mapped file, and begins again at
+ * its end
  *
  * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input
  * prints the result of mallinfo2, "info ARENA FREE INUSE", and "done". It then pauses until another

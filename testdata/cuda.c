@@ -5,49 +5,65 @@
  *
  *     load PATH             dlopens libcuda.so.1; "missing NAME" for each function that it lacks
  *     map PATH              maps a file as code, whatever it is
- *     span N SIZE           span_here() makes N pieces of memory of SIZE bytes, maps them side by side, and releases
+ *     span N SIZE           span_here() makes N pieces of memory of SIZE bytes, maps them side by
+ * side, and releases
  *                           their handles
  *     unspan FROM SIZE      one call undoes the mappings in that range of them
- *     resolve               from then on calls the results of cuGetProcAddress_v2(), per-thread streams as well
+ *     resolve               from then on calls the results of cuGetProcAddress_v2(), per-thread
+ * streams as well
  *     hold API N SIZE       hold_API() allocates N objects of SIZE bytes, and they stay
  *     free API N            the N oldest of that API are freed
  *     elsewhere API N       so they are in another thread, in freed_elsewhere()
  *     churn API N SIZE      churn_here() has hold_API() allocate and frees at once, N times
  *     threads T API N SIZE  T threads at once do "hold API N SIZE", from thread_here()
- *     reuse FROM TO N       N times, the oldest of FROM is freed and hold_TO() gets the same size; "reused N" has
+ *     reuse FROM TO N       N times, the oldest of FROM is freed and hold_TO() gets the same
+ * size; "reused N" has
  *                           how many have the address that was free
  *     fail API N            hold_API() asks N times for 1 << 50 bytes, which fails
  *     refuse API N SIZE     hold_API() asks N times for SIZE bytes, and the library has it fail
  *     keep API N            N frees of the oldest of that API fail, and it stays
- *     wrong N               N times, frees an absent object by each function that frees, which fails
+ *     wrong N               N times, frees an absent object by each function that frees, which
+ * fails
  *     device D              cuMemCreate() makes memory of device D from then on (at first, 0)
- *     retain N              retained_here() gets a handle more of the N oldest of "segment"; those live on when freed
+ *     retain N              retained_here() gets a handle more of the N oldest of "segment";
+ * those live on when freed
  *     release N             the N oldest of these handles are released
- *     touch API N           writes to each page of the N oldest of that API, which have to be of the host
- *     overlap SIZE          overlap_here() gets memory of SIZE bytes from malloc(), writes to it, and registers its
- *                           first three quarters and its last three quarters; "overlap" without a size undoes it
- *     totals                "KIND OBJECTS BYTES" for each kind that the library knows, as the library counts
- *     fork                  starts a child that has inherited everything; the child prints "child PID", and "done"
+ *     touch API N           writes to each page of the N oldest of that API, which have to be of
+ * the host
+ *     overlap SIZE          overlap_here() gets memory of SIZE bytes from malloc(), writes to it,
+ * and registers its
+ *                           first three quarters and its last three quarters; "overlap" without a
+ * size undoes it
+ *     totals                "KIND OBJECTS BYTES" for each kind that the library knows, as the
+ * library counts
+ *     fork                  starts a child that has inherited everything; the child prints "child
+ * PID", and "done"
  *     child ORDER           the child executes, and prints "done"; "child fork" is no order
  *     exec PROGRAM          executes another program, without arguments
  *
  * APIs, each with the bytes that the library counts for an object of SIZE bytes:
  *
  *     malloc       cuMemAlloc_v2                 device SIZE
- *     pitch        cuMemAllocPitch_v2            pitch 3 * SIZE, SIZE rounded up to a multiple of 512: three rows
+ *     pitch        cuMemAllocPitch_v2            pitch 3 * SIZE, SIZE rounded up to a multiple of
+ * 512: three rows
  *     managed      cuMemAllocManaged             managed SIZE
  *     async        cuMemAllocAsync               async SIZE
  *     async_ptsz   cuMemAllocAsync_ptsz          async SIZE
  *     pool         cuMemAllocFromPoolAsync       pool SIZE
  *     pool_ptsz    cuMemAllocFromPoolAsync_ptsz  pool SIZE
- *     create       cuMemCreate                   created SIZE; SIZE is a multiple of 2 MiB, as for the next four
+ *     create       cuMemCreate                   created SIZE; SIZE is a multiple of 2 MiB, as
+ * for the next four
  *     create_host  cuMemCreate                   created_host SIZE; in memory of the host
- *     segment      cuMemCreate                   created SIZE, reserved SIZE, mapped SIZE, as expandable segments
- *     lent         cuMemCreate                   the same, but the handle is released when the memory is mapped
- *     import       cuMemCreate                   created SIZE, imported SIZE: the same memory, exported and imported
+ *     segment      cuMemCreate                   created SIZE, reserved SIZE, mapped SIZE, as
+ * expandable segments
+ *     lent         cuMemCreate                   the same, but the handle is released when the
+ * memory is mapped
+ *     import       cuMemCreate                   created SIZE, imported SIZE: the same memory,
+ * exported and imported
  *     hostalloc    cuMemHostAlloc                pinned SIZE
  *     allochost    cuMemAllocHost_v2             pinned SIZE
- *     register     cuMemHostRegister_v2          registered SIZE, of memory that hold_register() gets by
+ *     register     cuMemHostRegister_v2          registered SIZE, of memory that hold_register()
+ * gets by
  *                                                aligned_alloc() */
 #define _GNU_SOURCE
 #include <dlfcn.h>

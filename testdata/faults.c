@@ -6,10 +6,13 @@
  *     go                    does all kinds but copy_on_write
  *     child                 the child does copy_on_write and touch_anonymous
  *     many PAGES            touch_many() writes to so many pages that are fresh
- *     cost PAGES            touch_many() often; prints the nanoseconds for each page, in the fastest round
+ *     cost PAGES            touch_many() often; prints the nanoseconds for each page, in the
+ * fastest round
  *
- *     faults NAME START PAGES FAULTS COPIED    NAME has touched PAGES from START on, in so many faults (getrusage);
- *                                              COPIED is 1 where the pages were there and were written to
+ *     faults NAME START PAGES FAULTS COPIED    NAME has touched PAGES from START on, in so many
+ * faults (getrusage);
+ *                                              COPIED is 1 where the pages were there and were
+ * written to
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

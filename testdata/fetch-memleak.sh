@@ -1,8 +1,11 @@
 #!/bin/sh
-# Prints the path of a command that runs libbpf-tools' memleak, the peer that the benchmarks compare with.
+# Prints the path of a command that runs libbpf-tools' memleak, the peer that the benchmarks
+# compare with.
 #
-# Debian 12's libbpf-tools has no memleak, Debian 13's has. Where the system has none, the Debian 13 package and the
-# libraries it needs are fetched and unpacked into a folder of their own, once: nothing is installed, and apt's own
+# Debian 12's libbpf-tools has no memleak, Debian 13's has. Where the system has none, the Debian
+# 13 package and the
+# libraries it needs are fetched and unpacked into a folder of their own, once: nothing is
+# installed, and apt's own
 # configuration, lists and caches are not touched. Without a network it prints why and exits with 1.
 set -eu
 

@@ -2,7 +2,8 @@
  * "done" after each line of its input:
  *
  *     keep OBJECTS           keeps objects of 96 bytes
- *     flood OBJECTS          has the child keep objects of 48 bytes, each of which it allocates in a stack of its own
+ *     flood OBJECTS          has the child keep objects of 48 bytes, each of which it allocates
+ * in a stack of its own
  *     start TIMES ADDRESS    calls the function at an address
  */
 #include <stdio.h>

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Prints the folder with the headers of a Debian release's Python, internal ones included, or "missing: " and the reason why they
+# Prints the folder with the headers of a Debian release's Python, internal ones included, or
+# "missing: " and the reason why they
 # cannot be had. $1 is the release, $2 the package: headers.sh forky libpython3.14-dev.
 #
-# apt downloads the package once, from the mirror that the system's apt uses, and checks its signature. It is unpacked beside the
+# apt downloads the package once, from the mirror that the system's apt uses, and checks its
+# signature. It is unpacked beside the
 # interpreters of interpreters.sh. Nothing is installed.
 set -eu
 
@@ -11,7 +13,8 @@ root=$CACHE/$1-$2 # a package each: the next version of Python is in another one
 # shellcheck source=archives.sh
 . "$(dirname "$0")/archives.sh"
 
-# apt-get with lists and a cache of its own, in $root.part. Like debootstrap it takes a release whose signature is right, however
+# apt-get with lists and a cache of its own, in $root.part. Like debootstrap it takes a release
+# whose signature is right, however
 # old it is.
 apt() {
 	apt-get -qq -o "Dir::State::Lists=$root.part/lists" -o "Dir::Cache=$root.part/cache" \

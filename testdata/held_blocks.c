@@ -1,6 +1,7 @@
 /* Blocks that something refers to in ways that are easily missed, and blocks that are lost. It
  * prints a line for each kind: its name, "held" or "lost", and the addresses of its blocks. Then it
- * waits for a line, moves the references of one kind, and waits. No address stays but where the kind has it: all others
+ * waits for a line, moves the references of one kind, and waits. No address stays but where the
+ * kind has it: all others
  * are inverted. */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Prints the Python interpreters that the tests trace, a line for each: its name, a tab, and the command that runs it, or
+# Prints the Python interpreters that the tests trace, a line for each: its name, a tab, and the
+# command that runs it, or
 # "missing: " and the reason why it cannot be had.
 #
 # They are the system's, the ones of pyenv (3.8 to 3.15), and the ones of other Debian releases,
@@ -11,7 +12,8 @@
 # Debian has. With the argument "unusual" it prints others instead: debug builds, PyPy, and the ones
 # that build-interpreters.sh has built.
 #
-# Where ALLOCSCOPE_ROOT is the folder of a system, it prints the Pythons of that one alone: debian-NAME-3.15 for
+# Where ALLOCSCOPE_ROOT is the folder of a system, it prints the Pythons of that one alone:
+# debian-NAME-3.15 for
 # /usr/bin/python3.15, and debug-NAME-3.15 for python3.15d, which is unusual.
 set -eu
 
@@ -53,7 +55,8 @@ is_set_up() {
 	done
 }
 
-# Unpacks suite $1 into $2. debootstrap knows suites newer than itself by the way of the oldest rolling one.
+# Unpacks suite $1 into $2. debootstrap knows suites newer than itself by the way of the oldest
+# rolling one.
 unpack() {
 	how=$1
 	[ -e "/usr/share/debootstrap/scripts/$1" ] || how=sid

@@ -1,6 +1,8 @@
 /* Large mappings of which the pages in memory lie as they would not be expected to. It prints "ready", executes one
- * order a line, prints the truth as breakdown.c does, then prints "done". "all" makes all mappings, "dense" one, of
- * which "discard" gives half back at once, and "lazy" all when the kernel needs memory; "reserve" makes one that
+ * order a line, prints the truth as breakdown.c does, then prints "done". "all" makes all
+ * mappings, "dense" one, of
+ * which "discard" gives half back at once, and "lazy" all when the kernel needs memory; "reserve"
+ * makes one that
  * "first" touches.
  */
 #define _GNU_SOURCE

@@ -1,4 +1,5 @@
-// The part in C++ of launches.py: blocks of caching.cc, handed out and taken back from a stack of so
+// The part in C++ of launches.py: blocks of caching.cc, handed out and taken back from a stack of
+// so
 // many frames, each with as much work of the processor as a launch of a kernel takes.
 #include <cstddef>
 #include <cstdint>

@@ -7,8 +7,10 @@
  * block is freed, and odd after one was allocated. The turn of a freed block shows whether it is
  * there (1) or being written (0).
  *
- * MODE: mixed (all functions and sizes; blocks are freed by any thread, half of them are never written to; threads end
- * and others come), fast (many frees of small blocks, no thread cache can hold them), lru (a freed block is replaced by
+ * MODE: mixed (all functions and sizes; blocks are freed by any thread, half of them are never
+ * written to; threads end
+ * and others come), fast (many frees of small blocks, no thread cache can hold them), lru (a
+ * freed block is replaced by
  * one of the same size). At "stop" all threads pause and it prints "stopped", at "go" they go on
  * and it prints "going". At "info" it prints the output of malloc_info(3), and "done".
  */

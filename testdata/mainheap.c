@@ -1,7 +1,8 @@
 /* A main heap that grows and shrinks. It prints "ready", and carries out one order a line, then prints "done".
  *
  *     usual          usual() allocates USUAL bytes and writes to them
- *     rise           first() and second() allocate RISE bytes each and fill() writes to both, in another thread
+ *     rise           first() and second() allocate RISE bytes each and fill() writes to both, in
+ * another thread
  *     fall           frees their blocks
  */
 #include <malloc.h>

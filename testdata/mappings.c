@@ -3,9 +3,11 @@
  *
  *     mappings FILE                                   a file of 16 pages or more to map
  *
- *     holds NAME KIND OBJECTS TOUCHED MAPPED          mappings made there: pieces, bytes touched, bytes ever mapped
+ *     holds NAME KIND OBJECTS TOUCHED MAPPED          mappings made there: pieces, bytes touched,
+ * bytes ever mapped
  *     releases CALL BYTES                             bytes given back
- *     reserved BYTES                                  all that is mapped now, but for malloc's mappings
+ *     reserved BYTES                                  all that is mapped now, but for malloc's
+ * mappings
  *     allocator BYTES                                 mapped by malloc and sbrk
  */
 #define _GNU_SOURCE

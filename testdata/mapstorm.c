@@ -1,15 +1,20 @@
 /* Maps and unmaps as fast as it goes, beside mappings that stay. It prints "ready", then carries out each line and
  * prints the truth in lines, then "done".
  *
- *     pairs N DEPTH      maps and unmaps a piece N times under DEPTH frames; prints the CPU time of a pair in ns
- *     keep N             keep_here() and keep_too() map N pieces each, one a millisecond, while two threads map and
+ *     pairs N DEPTH      maps and unmaps a piece N times under DEPTH frames; prints the CPU time
+ * of a pair in ns
+ *     keep N             keep_here() and keep_too() map N pieces each, one a millisecond, while
+ * two threads map and
  *                        unmap pieces of the same size under 250 frames, as fast as they go
- *     random N           four threads make N random calls each, and pass their mappings to each other
+ *     random N           four threads make N random calls each, and pass their mappings to each
+ * other
  *     libraries N FILE   loads and unloads a library N times, and leaves it loaded
  *
- *     holds NAME KIND OBJECTS TOUCHED MAPPED   mappings made there: pieces, bytes touched, bytes ever mapped
+ *     holds NAME KIND OBJECTS TOUCHED MAPPED   mappings made there: pieces, bytes touched, bytes
+ * ever mapped
  *     releases CALL BYTES                      bytes given back
- *     reserved BYTES                           all that is mapped now; "random" has touched all of it
+ *     reserved BYTES                           all that is mapped now; "random" has touched all
+ * of it
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

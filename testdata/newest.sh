@@ -1,6 +1,8 @@
 #!/bin/bash
-# Prints the folder of the newest runtimes: Debian sid, with experimental for packages that it lacks.
-# release.sh unpacks it once, in four minutes, to 3 GB. No torch is built for CPython 3.15 there yet.
+# Prints the folder of the newest runtimes: Debian sid, with experimental for packages that it
+# lacks.
+# release.sh unpacks it once, in four minutes, to 3 GB. No torch is built for CPython 3.15 there
+# yet.
 #
 # ALLOCSCOPE_NEWEST is where it is kept (default: /var/cache/allocscope/sid); remove that folder for
 # newer packages.

@@ -6,7 +6,8 @@
  * many pairs, so that a program that is slowed for a moment leaks less. That number follows the
  * pairs made in the last ten seconds, for a busy machine has less time for them.
  *
- * It prints "ready". For each line with a number it goes on for so many seconds and prints two lines, the second
+ * It prints "ready". For each line with a number it goes on for so many seconds and prints two
+ * lines, the second
  * "done":
  *
  *     rounds NUMBER seconds WALL cpu CPU leaked BYTES

@@ -1,5 +1,6 @@
 /* An allocator to be preloaded: malloc, calloc, realloc and free, and none of their relatives. It asks the C library
- * for 16 bytes more than it was asked for, so that a tracer that counts the C library's calls is found out. With
+ * for 16 bytes more than it was asked for, so that a tracer that counts the C library's calls is
+ * found out. With
  * SLOW_US defined, malloc of 1 MB or more takes that time. */
 #include <stdlib.h>
 #include <unistd.h>

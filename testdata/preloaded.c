@@ -8,7 +8,8 @@
  *                      free ADDRESS
  *     mixed N          N allocations of sizes up to 1 MiB, freed at once; then SIZE COUNT of each
  *                      size
- *     sites N          N objects of 1000 bytes that live at once, and N of 1001 that are freed at once
+ *     sites N          N objects of 1000 bytes that live at once, and N of 1001 that are freed at
+ * once
  *     keep N           N objects of 24 bytes that live at once, then are freed
  *     threads T N      T threads, which free N objects of each other
  *     forks N          N children, of which each allocates 10 objects of 32 bytes and frees 9; its

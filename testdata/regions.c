@@ -5,7 +5,8 @@
  *     region CLASS START END          a region of just these bounds
  *     inside CLASS START END          part of a region of this class
  *     arena THREAD START END          part of the arena that serves a thread
- *     stack START END GUARD           the usable part of its stack, and the bytes of the guard below
+ *     stack START END GUARD           the usable part of its stack, and the bytes of the guard
+ * below
  *     begin START                     a mapping has begun here
  *     chunks COUNT BYTES              all that malloc has mapped for large chunks
  *     arenas COUNT                    arenas of malloc, the main heap's included

@@ -3,7 +3,8 @@
 #
 #     release.sh SUITE[+SUITE] FOLDER [PACKAGE...]
 #
-# The second suite is only a source of packages that the first one lacks, as experimental is for sid.
+# The second suite is only a source of packages that the first one lacks, as experimental is for
+# sid.
 # A package that is a path is a .deb of this machine. DEBIAN_COMPONENTS of Debian's archive are
 # separated by commas (default: main).
 #

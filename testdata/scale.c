@@ -9,7 +9,8 @@
  *     workers N        forks N processes that wait; prints "child PID" of each
  *     top              maps and writes the last page that a process can have
  *     storm            a thread maps, writes and unmaps from now on
- *     calm             ends that; prints "ns MEDIAN P99 P999 WORST ROUNDS" of a mmap and a munmap of a page
+ *     calm             ends that; prints "ns MEDIAN P99 P999 WORST ROUNDS" of a mmap and a munmap
+ * of a page
  */
 #define _GNU_SOURCE
 #include <pthread.h>

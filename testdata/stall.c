@@ -3,9 +3,12 @@
  *
  *     stall links|code|locked FOLDER
  *
- * links: the dynamic linker's list of libraries leads into the file. code: the file is mapped as code. locked: a thread
- * reads the file through /proc/self/mem, which locks the address space, and another waits to change it. Then the
- * program prints "ready" and sleeps until it is killed. It needs root, and may block fork(2) for the whole machine
+ * links: the dynamic linker's list of libraries leads into the file. code: the file is mapped as
+ * code. locked: a thread
+ * reads the file through /proc/self/mem, which locks the address space, and another waits to
+ * change it. Then the
+ * program prints "ready" and sleeps until it is killed. It needs root, and may block fork(2) for
+ * the whole machine
  * while another program attaches uprobes: run it in a virtual machine. */
 #include <errno.h>
 #include <fcntl.h>

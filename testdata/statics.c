@@ -2,7 +2,8 @@
  *
  *     static variables [LIBRARY ...]
  *
- * It prints a line "FILE NAME OFFSET ADDRESS" for each variable, "- heap 0 ADDRESS" for memory that is none, and
+ * It prints a line "FILE NAME OFFSET ADDRESS" for each variable, "- heap 0 ADDRESS" for memory
+ * that is none, and
  * "ready". Each LIBRARY is a build of this file with -DLIBRARY -shared.
  */
 #define _GNU_SOURCE

@@ -5,7 +5,8 @@
  *     leak N SIZE           leak_here() keeps N objects of SIZE bytes, 8 or more
  *     hold N SIZE           hold_here() keeps N objects until the order "drop"
  *     drop
- *     map N SIZE TOUCHED    map_here() maps N pieces of SIZE bytes and writes to the first TOUCHED bytes of each
+ *     map N SIZE TOUCHED    map_here() maps N pieces of SIZE bytes and writes to the first
+ * TOUCHED bytes of each
  *     unmap                 the pieces of the last "map"
  *     cycle N               maps a page, N times another one over it, and unmaps that
  *     move                  a thread executes the orders from now on, and the main thread ends

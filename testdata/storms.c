@@ -2,10 +2,12 @@
  *
  *     storms STORM ROUNDS LEAK PLUGIN
  *
- * STORM is one of those in `storms` below, ROUNDS how many it may do a second (0: as many as it can), LEAK the bytes
+ * STORM is one of those in `storms` below, ROUNDS how many it may do a second (0: as many as it
+ * can), LEAK the bytes
  * that keep_block() keeps a second, and PLUGIN a shared library that the storm dlopen opens.
  *
- * It has the protocol of peers/peer.py, and prints "done" after each stretch. CPU is the user and system time of its
+ * It has the protocol of peers/peer.py, and prints "done" after each stretch. CPU is the user and
+ * system time of its
  * threads, and of its children that have ended.
  */
 #define _GNU_SOURCE

@@ -1,5 +1,6 @@
 /* Is sudo for tests of `allocscope run`: with the setuid bit, it executes a program as root, with an environment and
- * descriptors as sudo leaves them. It knows the password. With REFUSES it does not. Its ticket, a file beside it, lets
+ * descriptors as sudo leaves them. It knows the password. With REFUSES it does not. Its ticket, a
+ * file beside it, lets
  * calls with -n go on: a call without -k leaves one.
  *
  *     sudo [-k] [-n] -- PROGRAM ARGUMENT...

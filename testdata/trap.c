@@ -1,7 +1,9 @@
 /* Signal handlers that allocate at known places, and generated code. x86-64 only.
  *
- *     trap plt|vdso      steps through code by the trap flag, with a handler that allocates before every single
- * instruction: of the first call of a function through the PLT, or of clock_gettime in the vDSO trap jit|jit-bare
+ *     trap plt|vdso      steps through code by the trap flag, with a handler that allocates
+ * before every single
+ * instruction: of the first call of a function through the PLT, or of clock_gettime in the vDSO
+ * trap jit|jit-bare
  * allocates below generated code that keeps a frame pointer, or does not
  *
  * Prints "ready"; after "go" prints how often it has allocated so and prints "done". */

@@ -5,7 +5,8 @@
  *
  *     grow N      allocates N MiB and touches them
  *     fork N      starts N children, and prints the PID of each
- *     deep N      starts a chain of N processes, each the child of the one before, and prints the PID of each
+ *     deep N      starts a chain of N processes, each the child of the one before, and prints the
+ * PID of each
  *     run WORDS   starts a child that executes the words, and prints its PID
  *     exec WORDS  executes the words, in place
  *     end PID     kills a child and waits for its end */

@@ -1,12 +1,14 @@
 /* Serves as a libcuda.so.1 that grants everything and does nothing, and with -DPROGRAM for a program that calls it
- * with arguments of which nothing is true. It gets the library's path, prints "ready", executes one order a line,
+ * with arguments of which nothing is true. It gets the library's path, prints "ready", executes
+ * one order a line,
  * prints "done", and exits at the end of its input.
  *
  *     unreadable N   N times, wants the address where it has no memory
  *     properties N   N times, creates 2 MiB with properties where it has no memory
  *     huge N         N times, for each of sizes that no memory has, wants so much of each kind
  *     twice N        is given the same address N times
- *     map N          N times, maps a handle that was created nowhere, unmaps the whole span of its memory, and
+ *     map N          N times, maps a handle that was created nowhere, unmaps the whole span of
+ * its memory, and
  * retains memory without an owner */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,8 @@
 package summary
 
 import (
+	"slices"
+
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
@@ -110,7 +112,7 @@ func pinnerOf(p *gpu.Pinner, components *component.Rules) GPUPinner {
 	}
 
 	if p.Stack != nil {
-		out.Function, out.Component = units.Name(placeText(p.Stack)), components.Of(p.Stack)
+		out.Function, out.Component = units.Name(pythonPlace(p.Stack)), components.Of(p.Stack)
 	}
 
 	if p.Tensor != nil {
@@ -118,6 +120,18 @@ func pinnerOf(p *gpu.Pinner, components *component.Rules) GPUPinner {
 	}
 
 	return out
+}
+
+// pythonPlace is placeText without native frames, where there are others.
+func pythonPlace(s *growth.Stack) string {
+	python := *s
+	isNative := func(f growth.Frame) bool { return !f.Python }
+	python.Frames = slices.DeleteFunc(slices.Clone(s.Frames), isNative)
+	if len(python.Frames) == 0 {
+		return placeText(s)
+	}
+
+	return placeText(&python)
 }
 
 // Default sums the default pools of all GPUs.

@@ -107,6 +107,40 @@ func TestRulesOf(t *testing.T) {
 	}
 }
 
+// TestRulesOfGPUs: who asks the driver for memory beside PyTorch's own allocator.
+func TestRulesOfGPUs(t *testing.T) {
+	in, py := growthtest.NativeFrame, growthtest.PythonFrame
+	const lib, packages = "/usr/lib/x86_64-linux-gnu/", "/venv/lib/python3.12/site-packages/"
+	driver, runtime := in("cuMemCreate", lib+"libcuda.so.580.1"), in("cudaMalloc", lib+"libcudart.so.12")
+	torch := in("c10::cuda::CUDACachingAllocator::Native::alloc", packages+"torch/lib/libc10_cuda.so")
+	line := py("main", "/src/serve.py", 3)
+	for name, c := range map[string]struct {
+		frames []growth.Frame
+		want   string
+	}{
+		"NCCL": {[]growth.Frame{driver, in("ncclCuMemAlloc", packages+"nvidia/nccl/lib/libnccl.so.2"), line}, "nccl"},
+		"cuBLASLt": {
+			[]growth.Frame{driver, runtime, in("cublasLtMatmul", packages+"nvidia/cublas/lib/libcublasLt.so.12"), line},
+			"cublas",
+		},
+		"cuDNN": {
+			[]growth.Frame{driver, runtime, in("f", packages+"nvidia/cudnn/lib/libcudnn_ops.so.9"), line}, "cudnn",
+		},
+		"vLLM's allocator below PyTorch's": {
+			[]growth.Frame{driver, in("my_malloc", packages+"vllm/cumem_allocator.abi3.so"), torch, line},
+			"serve.py",
+		},
+		"an extension": {
+			[]growth.Frame{driver, runtime, in("alloc", packages+"deep_ep_cpp.abi3.so"), line}, "serve.py",
+		},
+		"PyTorch": {[]growth.Frame{driver, runtime, torch, line}, "serve.py"},
+	} {
+		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestRulesOfServers: an allocation wrapper of a server leaves the memory to its caller.
 func TestRulesOfServers(t *testing.T) {
 	in := growthtest.NativeFrame

@@ -24,9 +24,11 @@ type GPUCache struct {
 type GPUCachePool struct {
 	GPU string `json:"gpu"`
 	// Kind is "graph" or "user" for private pools; absent: the default pool.
-	Kind          growth.GPUPoolKind `json:"kind,omitempty"`
-	Segments      int                `json:"segments"`
-	ReservedBytes int64              `json:"reserved_bytes"`
+	Kind     growth.GPUPoolKind `json:"kind,omitempty"`
+	Segments int                `json:"segments"`
+	// ExpandableSegments of these are mapped parts of expandable segments; absent: none.
+	ExpandableSegments int   `json:"expandable_segments,omitempty"`
+	ReservedBytes      int64 `json:"reserved_bytes"`
 	// AllocatedBytes have RoundingBytes beyond the requested sizes.
 	AllocatedBytes int64 `json:"allocated_bytes"`
 	RoundingBytes  int64 `json:"rounding_bytes"`
@@ -57,6 +59,8 @@ type GPUPinner struct {
 	Bytes     int64 `json:"bytes"`
 	Segments  int   `json:"segments"`
 	GainBytes int64 `json:"gain_bytes"`
+	// Expandable: all of these are pages.
+	Expandable bool `json:"expandable,omitempty"`
 }
 
 // GPUCacheCounts are the counts of the allocator on one GPU.
@@ -84,8 +88,8 @@ func gpuCacheOf(j *gpu.Judgement, components *component.Rules) *GPUCache {
 
 	for _, s := range j.Cache.Sums {
 		out.Pools = append(out.Pools, GPUCachePool{
-			GPU: s.GPU, Kind: s.Kind, Segments: s.Segments, ReservedBytes: s.Reserved,
-			AllocatedBytes: s.Allocated, RoundingBytes: s.Rounding, PendingBytes: s.Pending,
+			GPU: s.GPU, Kind: s.Kind, Segments: s.Segments, ExpandableSegments: s.Expandable,
+			ReservedBytes: s.Reserved, AllocatedBytes: s.Allocated, RoundingBytes: s.Rounding, PendingBytes: s.Pending,
 			PinnedBytes: s.Pinned, ReturnableBytes: s.Returnable, LargestFreeBytes: s.Largest,
 		})
 	}
@@ -106,11 +110,12 @@ func gpuCacheOf(j *gpu.Judgement, components *component.Rules) *GPUCache {
 
 func pinnerOf(p *gpu.Pinner, components *component.Rules) GPUPinner {
 	out := GPUPinner{
-		GPU: p.GPU, Sampled: p.Sampled, Blocks: p.Blocks, Bytes: p.Bytes, Segments: p.Segments, GainBytes: p.Gain,
+		GPU: p.GPU, Sampled: p.Sampled, Blocks: p.Blocks, Bytes: p.Bytes, Segments: p.Segments,
+		GainBytes: p.Gain, Expandable: p.Expandable,
 	}
 
 	if p.Stack != nil {
-		out.Function, out.Component = units.Name(placeText(p.Stack)), components.Of(p.Stack)
+		out.Function, out.Component = units.Name(userPlaceText(p.Stack)), components.Of(p.Stack)
 	}
 
 	if p.Tensor != nil {
@@ -118,6 +123,13 @@ func pinnerOf(p *gpu.Pinner, components *component.Rules) GPUPinner {
 	}
 
 	return out
+}
+
+// IsExpandable reports whether all segments of the default pools are expandable: PyTorch was started
+// with expandable_segments:True.
+func (c *GPUCache) IsExpandable() bool {
+	sum := c.Default()
+	return sum.Segments > 0 && sum.ExpandableSegments == sum.Segments
 }
 
 // Default sums the default pools of all GPUs.
@@ -138,6 +150,7 @@ func (c *GPUCache) sum(counts func(*GPUCachePool) bool) (sum GPUCachePool) {
 		}
 
 		sum.Segments += p.Segments
+		sum.ExpandableSegments += p.ExpandableSegments
 		sum.ReservedBytes += p.ReservedBytes
 		sum.AllocatedBytes += p.AllocatedBytes
 		sum.RoundingBytes += p.RoundingBytes

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
@@ -16,9 +18,12 @@ func gpuCacheAdvice(g *summary.GPUMemory) string {
 	const conf = "PYTORCH_CUDA_ALLOC_CONF="
 	switch gpu.Diagnosis(g.Diagnosis) {
 	case gpu.DiagnosisFragmentation:
-		return "free memory lies between blocks in use, which keep its segments" + pinnersText(g) +
-			". Free these blocks, or allocate them before the temporary ones; try " + conf +
-			"expandable_segments:True, or max_split_size_mb:200; pad inputs to few shapes"
+		text := "free memory lies between blocks in use, which keep its segments" + pinnersText(g) +
+			". Free these blocks, or allocate them before the temporary ones"
+		if mayExpand(g.Cache) {
+			text += "; try " + conf + "expandable_segments:True, or max_split_size_mb:200"
+		}
+		return text + "; pad inputs to few shapes"
 	case gpu.DiagnosisPools:
 		return "free memory in private pools grows. Each CUDA graph that is captured without a pool has " +
 			"one of its own, and keeps it until the graph is deleted: capture fewer shapes, or give " +
@@ -29,9 +34,33 @@ func gpuCacheAdvice(g *summary.GPUMemory) string {
 			"garbage_collection_threshold:0.8 returns old ones when memory gets short"
 	}
 
-	return "its cache is fragmented by varying shapes, or CUDA graphs have pools of their own. See " +
-		"torch.cuda.memory_summary(); try " + conf + "expandable_segments:True, inputs padded to few " +
-		"shapes, torch.cuda.empty_cache() between phases"
+	text := "its cache is fragmented by varying shapes, or CUDA graphs have pools of their own. See " +
+		"torch.cuda.memory_summary(); try "
+	if mayExpand(g.Cache) {
+		text += conf + "expandable_segments:True, "
+	}
+	return text + "inputs padded to few shapes, torch.cuda.empty_cache() between phases"
+}
+
+// expandablePage is how much memory an expandable segment maps at a time for large blocks, in bytes:
+// kLargeBuffer of
+// https://github.com/pytorch/pytorch/blob/v2.6.0/c10/cuda/CUDACachingAllocator.cpp.
+const expandablePage = 20 << 20
+
+// mayExpand reports whether expandable segments may help: PyTorch has none yet, and its segments are
+// larger than their pages, in which a block keeps all of a page, too.
+func mayExpand(c *summary.GPUCache) bool {
+	switch {
+	case c == nil:
+		return true
+	case c.IsExpandable():
+		return false
+	case len(c.Pinners) == 0:
+		return true
+	}
+
+	p := &c.Pinners[0]
+	return p.GainBytes > expandablePage*int64(p.Segments)
 }
 
 // pinnersText names the blocks that keep most memory; empty: none is known.
@@ -46,35 +75,67 @@ func pinnersText(g *summary.GPUMemory) string {
 // PinnerText says how much memory blocks of one kind keep, in segments that are free otherwise: "40
 // tensors float32 [512] (80 KiB) keep 40 segments (800 MiB)".
 func PinnerText(p *summary.GPUPinner) string {
-	kind := "blocks"
+	noun, verb := "block", "keeps"
 	if p.DType != "" {
-		kind = "tensors " + p.DType + shapeText(p.Shape)
+		noun = "tensor"
 	}
 
-	return fmt.Sprintf("%s %s (%s) keep %s (%s)",
-		units.Count(float64(p.Blocks)), kind, units.Bytes(float64(p.Bytes)), pinnedUnits(p),
-		units.Bytes(float64(p.GainBytes)))
+	if p.Blocks != 1 {
+		noun, verb = noun+"s", "keep"
+	}
+
+	if p.DType != "" {
+		noun += " " + p.DType + shapeText(p.Shape)
+	}
+
+	return fmt.Sprintf("%s %s (%s) %s %s (%s)", units.Count(float64(p.Blocks)), noun,
+		units.Bytes(float64(p.Bytes)), verb, pinnedUnits(p), units.Bytes(float64(p.GainBytes)))
 }
 
-// pinnerSite says which call allocated them; empty: it is not known.
-func pinnerSite(p *summary.GPUPinner) string {
-	switch {
-	case p.Function == "":
+// pinnerSite says which line allocated them, and its caller: "allocated at keep.py:9 add() < train.py:30
+// step() (49 of 57 sampled)". The caller is left out where it has no room. Empty: it is not known.
+func pinnerSite(p *summary.GPUPinner, room int) string {
+	if p.Function == "" {
 		return ""
-	case p.Sampled < p.Blocks:
-		return fmt.Sprintf("allocated by %s, as far as sampled (%d of %s)", Frame(p.Function), p.Sampled,
+	}
+
+	sampled := ""
+	if p.Sampled < p.Blocks {
+		sampled = fmt.Sprintf(" (%s of %s sampled)", units.Count(float64(p.Sampled)),
 			units.Count(float64(p.Blocks)))
 	}
 
-	return "allocated by " + Frame(p.Function)
-}
-
-func pinnedUnits(p *summary.GPUPinner) string {
-	if p.Segments == 1 {
-		return "a segment"
+	var places []string
+	for frame := range strings.SplitSeq(p.Function, " < ") {
+		places = append(places, frameText(frame))
 	}
 
-	return units.Count(float64(p.Segments)) + " segments"
+	text := "allocated at " + strings.Join(places, " < ")
+	if utf8.RuneCountInString(text+sampled) > room {
+		text = "allocated at " + places[0]
+	}
+	return text + sampled
+}
+
+// frameText is a frame with its place first: "keep.py:9 add()".
+func frameText(frame string) string {
+	if m := profile.FrameWithLine.FindStringSubmatch(frame); m != nil {
+		return placeOf(frame) + " " + functionText(m[1])
+	}
+	return libraryFrame(frame)
+}
+
+// pinnedUnits counts the segments that the blocks keep, or pages of expandable ones.
+func pinnedUnits(p *summary.GPUPinner) string {
+	noun := "segment"
+	if p.Expandable {
+		noun = "page"
+	}
+
+	if p.Segments == 1 {
+		return "a " + noun
+	}
+	return units.Count(float64(p.Segments)) + " " + noun + "s"
 }
 
 func shapeText(shape []int64) string {
@@ -95,7 +156,7 @@ func pinnerLines(g *summary.GPUMemory) []string {
 
 	p := &g.Cache.Pinners[0]
 	lines := []string{PinnerText(p)}
-	if site := pinnerSite(p); site != "" {
+	if site := pinnerSite(p, ResultWidth-labelWidth); site != "" {
 		lines = append(lines, site)
 	}
 
@@ -107,8 +168,16 @@ func gpuStep(s *summary.Summary, d gpu.Diagnosis) string {
 	g := s.GPUInCharge()
 	if d == gpu.DiagnosisFragmentation && g != nil && g.Cache != nil && len(g.Cache.Pinners) > 0 {
 		p := &g.Cache.Pinners[0]
-		return fmt.Sprintf("free these blocks: empty_cache() then returns %s; or "+
-			"expandable_segments:True", units.Bytes(float64(p.GainBytes)))
+		text := "free these blocks: empty_cache() then returns " + units.Bytes(float64(p.GainBytes))
+		if mayExpand(g.Cache) {
+			text += "; or expandable_segments:True"
+		}
+		return text
+	}
+
+	isFragmented := d == gpu.DiagnosisFragmentation || d == gpu.DiagnosisCacheGrows
+	if isFragmented && g != nil && !mayExpand(g.Cache) {
+		return "pad inputs to few shapes; allocate what stays before temporary tensors"
 	}
 
 	return gpuSteps[d]
@@ -142,10 +211,10 @@ func gpuCacheLines(g *summary.GPUMemory) []string {
 		return nil
 	}
 
-	lines := []string{fmt.Sprintf("PyTorch's cache on the GPU: %s, of it free %s",
+	lines := []string{fmt.Sprintf("PyTorch has reserved %s on the GPU; free: %s",
 		units.Bytes(float64(reserved)), strings.Join(parts, ", "))}
 	if isWorth(common.PinnedBytes) && len(g.Cache.Pinners) > 0 {
-		lines = append(lines, "its "+PinnerText(&g.Cache.Pinners[0]))
+		lines = append(lines, PinnerText(&g.Cache.Pinners[0]))
 	}
 
 	return lines
@@ -172,7 +241,7 @@ func GPUCacheFacts(c *summary.GPUCache) (facts []string) {
 	for i := range c.Pinners {
 		p := &c.Pinners[i]
 		text := PinnerText(p)
-		if site := pinnerSite(p); site != "" {
+		if site := pinnerSite(p, ResultWidth); site != "" {
 			text += ", " + site
 		}
 

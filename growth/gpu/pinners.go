@@ -24,6 +24,8 @@ type Pinner struct {
 	// these, which empty_cache() returns once the blocks are freed.
 	Segments int
 	Gain     int64
+	// Expandable: all of these are pages.
+	Expandable bool
 }
 
 // PinnersOf returns the kinds of blocks that alone keep segments of the default pool, the largest gain
@@ -33,10 +35,11 @@ func PinnersOf(c *growth.GPUCache) []Pinner {
 		return nil
 	}
 
+	k := kindsOf(c)
 	pinners := make(map[string]*Pinner)
 	for i := range c.Segments {
 		if s := &c.Segments[i]; s.Pool.Kind == growth.GPUPoolDefault {
-			addPinners(pinners, s)
+			k.addPinners(pinners, s)
 		}
 	}
 
@@ -55,24 +58,27 @@ func PinnersOf(c *growth.GPUCache) []Pinner {
 }
 
 // addPinners adds the segments, or pages, of which all blocks in use are of one kind.
-func addPinners(pinners map[string]*Pinner, s *growth.GPUSegment) {
+func (k kinds) addPinners(pinners map[string]*Pinner, s *growth.GPUSegment) {
 	counted := make(map[*growth.GPUBlock]bool) // a block may lie in two pages
 	s.EachPage(func(size int64, inUse []*growth.GPUBlock) {
 		if len(inUse) == 0 {
 			return
 		}
 
-		kind := kindOf(s.GPU, inUse[0])
-		if slices.ContainsFunc(inUse, func(b *growth.GPUBlock) bool { return kindOf(s.GPU, b) != kind }) {
+		tensor := k.tensorOf(inUse[0])
+		kind := kindOf(s.GPU, inUse[0].Size, tensor)
+		isOther := func(b *growth.GPUBlock) bool { return kindOf(s.GPU, b.Size, k.tensorOf(b)) != kind }
+		if slices.ContainsFunc(inUse, isOther) {
 			return
 		}
 
 		p := pinners[kind]
 		if p == nil {
-			p = &Pinner{GPU: s.GPU, Tensor: inUse[0].Tensor}
+			p = &Pinner{GPU: s.GPU, Tensor: tensor, Expandable: true}
 			pinners[kind] = p
 		}
 
+		p.Expandable = p.Expandable && s.Expandable
 		p.Segments++
 		p.Gain += size
 		for _, b := range inUse {
@@ -101,13 +107,56 @@ func (p *Pinner) add(b *growth.GPUBlock) {
 	p.Sampled++
 }
 
-// kindOf identifies the kind of a block.
-func kindOf(gpu string, b *growth.GPUBlock) string {
-	if b.Tensor != nil {
-		return fmt.Sprint(gpu, " tensor ", b.Tensor.DType, b.Tensor.Shape)
+// kindOf identifies the kind of a block, by its tensor or by its size.
+func kindOf(gpu string, size int64, tensor *growth.GPUTensor) string {
+	if tensor != nil {
+		return fmt.Sprint(gpu, " tensor ", tensor.DType, tensor.Shape)
 	}
 
-	return fmt.Sprint(gpu, " block ", b.Size)
+	return fmt.Sprint(gpu, " block ", size)
+}
+
+// A site is all blocks of a size that a stack has allocated.
+type site struct {
+	stack           uint64 // its ID
+	size, requested int64
+}
+
+func siteOf(b *growth.GPUBlock) site { return site{b.Stack.ID, b.Size, b.Requested} }
+
+// kinds has the tensor of each site that has one kind alone; nil: it has several.
+type kinds map[site]*growth.GPUTensor
+
+// kindsOf learns the tensors of the sites from all blocks with a stack and a tensor.
+func kindsOf(c *growth.GPUCache) kinds {
+	k := make(kinds)
+	for i := range c.Segments {
+		for j := range c.Segments[i].Blocks {
+			b := &c.Segments[i].Blocks[j]
+			if b.Stack == nil || b.Tensor == nil {
+				continue
+			}
+
+			known, isKnown := k[siteOf(b)]
+			if !isKnown {
+				k[siteOf(b)] = b.Tensor
+			} else if known != nil && kindOf("", 0, known) != kindOf("", 0, b.Tensor) {
+				k[siteOf(b)] = nil
+			}
+		}
+	}
+
+	return k
+}
+
+// tensorOf returns the tensor in a block. A block that is younger than the census of objects has the
+// tensor of its site.
+func (k kinds) tensorOf(b *growth.GPUBlock) *growth.GPUTensor {
+	if b.Tensor != nil || b.Stack == nil {
+		return b.Tensor
+	}
+
+	return k[siteOf(b)]
 }
 
 // cacheOf returns the list of the caching allocator of a process in a snapshot; nil: none was read.
@@ -140,27 +189,29 @@ func cachedParts(c *growth.GPUCache) map[Diagnosis]int64 {
 }
 
 // diagnoseCache says which part of the cache has grown most between the first and the last snapshot
-// of a window that have one. Without two of them it is one of several.
+// of a window that have one. A window with one of them begins with the one before. Without two of
+// them it is one of several.
 func (j *Judgement) diagnoseCache(snapshots []*growth.Snapshot, pid int) {
 	if j.Diagnosis != DiagnosisCacheGrows {
 		return
 	}
 
-	var first, last *growth.GPUCache
+	var earlier, first, last *growth.GPUCache
 	for _, s := range snapshots {
-		c := cacheOf(s, pid)
-		if c == nil || s.Elapsed < j.Window.From {
-			continue
+		switch c := cacheOf(s, pid); {
+		case c == nil:
+		case s.Elapsed < j.Window.From:
+			earlier = c
+		default:
+			first, last = cmp.Or(first, c), c
 		}
-
-		if first == nil {
-			first = c
-		}
-
-		last = c
 	}
 
 	if first == last {
+		first = earlier
+	}
+
+	if first == nil || last == nil {
 		return
 	}
 

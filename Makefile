@@ -45,7 +45,8 @@ IMAGE_PACKAGES    := chromium python3 python3-pil
 BENCH_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace
 GPU_PACKAGES      := gcc libc6-dev
-CUDA_PACKAGES     := gcc libc6-dev binutils dpkg-dev debian-archive-keyring python3 util-linux
+CUDA_PACKAGES     := gcc libc6-dev binutils dpkg-dev debootstrap debian-archive-keyring python3 \
+	util-linux
 RUN_PACKAGES      := gcc make libc6-dev dpkg-dev debian-archive-keyring python3 python3-torch \
 	libpython3.11-testsuite libjemalloc2 busybox-static sudo passwd
 TRUTH_PACKAGES    := gcc g++ libc6-dev dpkg-dev xz-utils bzip2 debootstrap debian-archive-keyring \

@@ -16,30 +16,26 @@ import (
 // gpuCacheAdvice is the meaning of a cache that grows, and a remedy.
 func gpuCacheAdvice(g *summary.GPUMemory) string {
 	const conf = "PYTORCH_CUDA_ALLOC_CONF="
+	expandable := ""
+	if mayExpand(g.Cache) {
+		expandable = "; try " + conf + "expandable_segments:True"
+	}
+
 	switch gpu.Diagnosis(g.Diagnosis) {
 	case gpu.DiagnosisFragmentation:
-		text := "free memory lies between blocks in use, which keep its segments" + pinnersText(g) +
-			". Free these blocks, or allocate them before the temporary ones"
-		if mayExpand(g.Cache) {
-			text += "; try " + conf + "expandable_segments:True, or max_split_size_mb:200"
-		}
-		return text + "; pad inputs to few shapes"
+		return "free memory lies between blocks in use, which keep its segments. Free these blocks, or " +
+			"allocate them before temporary ones; pad inputs to few shapes" + expandable
 	case gpu.DiagnosisPools:
-		return "free memory in private pools grows. Each CUDA graph that is captured without a pool has " +
-			"one of its own, and keeps it until the graph is deleted: capture fewer shapes, or give " +
-			"torch.cuda.graph() a shared pool=torch.cuda.graph_pool_handle()"
+		return "each CUDA graph that is captured without a pool has one of its own until it is deleted. " +
+			"Capture fewer shapes, or give torch.cuda.graph() a shared " +
+			"pool=torch.cuda.graph_pool_handle()"
 	case gpu.DiagnosisCache:
-		return "whole segments are free. torch.cuda.empty_cache() returns them to the driver, for " +
-			"others to use; PyTorch itself takes from them before it asks for more. " + conf +
+		return "whole segments are free. torch.cuda.empty_cache() returns them to the driver; " + conf +
 			"garbage_collection_threshold:0.8 returns old ones when memory gets short"
 	}
 
-	text := "its cache is fragmented by varying shapes, or CUDA graphs have pools of their own. See " +
-		"torch.cuda.memory_summary(); try "
-	if mayExpand(g.Cache) {
-		text += conf + "expandable_segments:True, "
-	}
-	return text + "inputs padded to few shapes, torch.cuda.empty_cache() between phases"
+	return "its cache is fragmented by varying shapes, or CUDA graphs have pools of their own: see " +
+		"torch.cuda.memory_summary(). Pad inputs to few shapes" + expandable
 }
 
 // expandablePage is how much memory an expandable segment maps at a time for large blocks, in bytes:
@@ -61,15 +57,6 @@ func mayExpand(c *summary.GPUCache) bool {
 
 	p := &c.Pinners[0]
 	return p.GainBytes > expandablePage*int64(p.Segments)
-}
-
-// pinnersText names the blocks that keep most memory; empty: none is known.
-func pinnersText(g *summary.GPUMemory) string {
-	if g.Cache == nil || len(g.Cache.Pinners) == 0 {
-		return ""
-	}
-
-	return ": " + PinnerText(&g.Cache.Pinners[0])
 }
 
 // PinnerText says how much memory blocks of one kind keep, in segments that are free otherwise: "40
@@ -250,7 +237,7 @@ func GPUCacheFacts(c *summary.GPUCache) (facts []string) {
 
 	for _, n := range c.Counts {
 		facts = append(facts, fmt.Sprintf("GPU %s since the start: at most %s allocated, %s reserved; "+
-			"%s retries after the cache was emptied, %s out of memory", n.GPU,
+			"%s retries after the cache was emptied, %s out-of-memory errors", n.GPU,
 			units.Bytes(float64(n.PeakAllocatedBytes)), units.Bytes(float64(n.PeakReservedBytes)),
 			units.Count(float64(n.Retries)), units.Count(float64(n.OOMs))))
 	}

@@ -108,6 +108,26 @@ func TestExpandableAdvice(t *testing.T) {
 	}
 }
 
+// A name is cut after some bytes. The advice has room below that.
+func TestGPUCacheAdvice(t *testing.T) {
+	t.Parallel()
+	rate := int64(123 * mebibyte)
+	growing := func(name string) summary.GPUCurve {
+		return summary.GPUCurve{Name: name, Class: verdict.ClassLeak, BytesPerMin: &rate}
+	}
+	for _, d := range []gpu.Diagnosis{
+		gpu.DiagnosisFragmentation, gpu.DiagnosisPools, gpu.DiagnosisCache, gpu.DiagnosisCacheGrows,
+	} {
+		g := &summary.GPUMemory{
+			Curves:    []summary.GPUCurve{growing(summary.GPUReserved), growing(summary.GPUAllocated)},
+			Diagnosis: string(d),
+		}
+		if got := GPUAdvice(g); got != gpuAdvice(g) {
+			t.Errorf("%s is cut: %s", d, got)
+		}
+	}
+}
+
 func TestGPUCacheLines(t *testing.T) {
 	t.Parallel()
 	g := &summary.GPUMemory{Cache: &summary.GPUCache{

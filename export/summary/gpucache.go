@@ -48,8 +48,7 @@ type GPUPinner struct {
 	// DType and Shape of the tensor in each block; absent: it is not known.
 	DType string  `json:"dtype,omitempty"`
 	Shape []int64 `json:"shape,omitempty"`
-	// Function and Component allocated the Sampled blocks; absent: none was sampled, or several
-	// stacks did.
+	// Function and Component allocated at least the Sampled blocks; absent: none was sampled.
 	Function  string `json:"function,omitempty"`
 	Component string `json:"component,omitempty"`
 	Sampled   int    `json:"sampled,omitempty"`

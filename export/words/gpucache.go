@@ -79,16 +79,17 @@ func PinnerText(p *summary.GPUPinner) string {
 		units.Bytes(float64(p.Bytes)), verb, pinnedUnits(p), units.Bytes(float64(p.GainBytes)))
 }
 
-// pinnerSite says which line allocated them, and its caller: "allocated at keep.py:9 add() < train.py:30
-// step() (49 of 57 sampled)". The caller is left out where it has no room. Empty: it is not known.
+// pinnerSite says which line allocated most of them, and its caller: "at least 49 of 57 allocated at
+// keep.py:9 add() < train.py:30 step()". The caller is left out where it has no room. Empty: it is not
+// known.
 func pinnerSite(p *summary.GPUPinner, room int) string {
 	if p.Function == "" {
 		return ""
 	}
 
-	sampled := ""
+	text := "allocated at "
 	if p.Sampled < p.Blocks {
-		sampled = fmt.Sprintf(" (%s of %s sampled)", units.Count(float64(p.Sampled)),
+		text = fmt.Sprintf("at least %s of %s allocated at ", units.Count(float64(p.Sampled)),
 			units.Count(float64(p.Blocks)))
 	}
 
@@ -97,11 +98,10 @@ func pinnerSite(p *summary.GPUPinner, room int) string {
 		places = append(places, frameText(frame))
 	}
 
-	text := "allocated at " + strings.Join(places, " < ")
-	if utf8.RuneCountInString(text+sampled) > room {
-		text = "allocated at " + places[0]
+	if whole := text + strings.Join(places, " < "); utf8.RuneCountInString(whole) <= room {
+		return whole
 	}
-	return text + sampled
+	return text + places[0]
 }
 
 // frameText is a frame with its place first: "keep.py:9 add()".

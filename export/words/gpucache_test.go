@@ -54,9 +54,9 @@ func TestPinnerSite(t *testing.T) {
 		"all":     {both, 5, 90, "allocated at case.py:40 tensor() < pinned.py:26 Embeddings.add()"},
 		"some": {
 			both, 3, 90,
-			"allocated at case.py:40 tensor() < pinned.py:26 Embeddings.add() (3 of 5 sampled)",
+			"at least 3 of 5 allocated at case.py:40 tensor() < pinned.py:26 Embeddings.add()",
 		},
-		"no room for its caller": {both, 3, 60, "allocated at case.py:40 tensor() (3 of 5 sampled)"},
+		"no room for its caller": {both, 3, 60, "at least 3 of 5 allocated at case.py:40 tensor()"},
 		"native": {
 			"at::empty_cuda (libtorch_cuda.so)", 5, 90, "allocated at at::empty_cuda (libtorch_cuda.so)",
 		},

@@ -50,7 +50,7 @@ func TestPinners(t *testing.T) {
 		pinnedBy(others, 1), pinnedBy(others, 1), pinnedBy(keeps, 20), pinnedBy(nil),
 	}})
 	want := []Pinner{
-		{GPU: "0", Sampled: 4, Blocks: 5, Bytes: 10 * mib, Segments: 4, Gain: 80 * mib},
+		{GPU: "0", Stack: keeps, Sampled: 2, Blocks: 5, Bytes: 10 * mib, Segments: 4, Gain: 80 * mib},
 		{GPU: "0", Stack: others, Sampled: 2, Blocks: 2, Bytes: 2 * mib, Segments: 2, Gain: 40 * mib},
 		{
 			GPU: "0", Tensor: tensor.Blocks[0].Tensor, Blocks: 1, Bytes: 2 * mib, Segments: 1,
@@ -136,6 +136,12 @@ func TestDiagnosisOfCache(t *testing.T) {
 		}, DiagnosisPools},
 		"before the window": {
 			[]*growth.Snapshot{at(0, sum(0, 0)), at(20, sum(90, 50)), at(30, sum(90, 60))}, DiagnosisCache,
+		},
+		"one list amid a step": {
+			[]*growth.Snapshot{
+				at(10, sum(10, 5)), at(20, sum(20, 5)), at(30, sum(30, 5)), at(40, sum(40, 5)), at(50, sum(1, 5)),
+			},
+			DiagnosisFragmentation,
 		},
 		"one list in the window": {
 			[]*growth.Snapshot{at(0, sum(0, 0)), at(5, sum(80, 59)), at(30, sum(90, 60))},

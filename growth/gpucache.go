@@ -88,7 +88,9 @@ type GPUCacheSum struct {
 	GPU      string
 	Kind     GPUPoolKind
 	Segments int // number of them
-	Reserved int64
+	// Expandable is the number of Segments that are mapped parts of expandable ones.
+	Expandable int
+	Reserved   int64
 	// Allocated blocks, and Rounding, the part beyond the requested sizes. Pending blocks are
 	// freed and still in use by a stream.
 	Allocated, Rounding, Pending int64
@@ -185,6 +187,10 @@ func (c *GPUCache) Sum() []GPUCacheSum {
 // add adds a segment.
 func (sum *GPUCacheSum) add(s *GPUSegment) {
 	sum.Segments++
+	if s.Expandable {
+		sum.Expandable++
+	}
+
 	sum.Reserved += s.Size
 	free := int64(0)
 	for i := range s.Blocks {

@@ -37,21 +37,35 @@ func PeekOne(memory Reader, address uint64, size int) ([]byte, error) {
 // maxRangeBytes bounds one reading of a range.
 const maxRangeBytes = 16 << 20
 
-// ReadRange reads a range of memory, at most its first 16 MiB. Memory that it cannot read is zero.
+// ReadRange reads a range of memory, at most its first 16 MiB. Memory that it cannot read is zero. It
+// reads by pages, so that none is lost because another one is not in RAM.
 func ReadRange(memory Reader, s Span) ([]byte, error) {
-	s.End = min(s.End, s.Start+maxRangeBytes)
+	if s.End <= s.Start {
+		return nil, nil
+	}
+	s.End = s.Start + min(s.Len(), maxRangeBytes)
 	var addresses []uint64
-	for address := s.Start; address < s.End; address += PeekSize {
-		addresses = append(addresses, address)
+	for page := AlignDown(s.Start, PeekSize); page < s.End; page += PeekSize {
+		addresses = append(addresses, page)
+		if page+PeekSize == 0 {
+			break // it is the last one that has an address
+		}
 	}
 	contents, err := memory.Peek(addresses, PeekSize)
 	if err != nil {
 		return nil, err
 	}
 
-	all := make([]byte, s.End-s.Start)
+	all := make([]byte, s.Len())
 	for i, content := range contents {
-		copy(all[i*PeekSize:], content)
+		if content == nil {
+			continue
+		}
+		if page := addresses[i]; page < s.Start {
+			copy(all, content[s.Start-page:])
+		} else {
+			copy(all[page-s.Start:], content)
+		}
 	}
 	return all, nil
 }

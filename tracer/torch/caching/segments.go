@@ -13,29 +13,56 @@ import (
 type chain []*block
 
 // maxReadings of a segment that changes while it is read.
-const maxReadings = 3
+const maxReadings = 4
 
 // cache makes segments of the blocks.
 func (r *Reader) cache() (*growth.GPUCache, error) {
 	c := &growth.GPUCache{}
+	var broken []*block           // the first ones of segments that changed
+	used := make(map[*block]bool) // heads
 	for _, head := range r.heads() {
+		if used[head] {
+			continue
+		}
 		blocks, isWhole, err := r.chainFrom(head)
 		if err != nil {
 			return nil, err
 		}
 		if !isWhole {
-			c.Changed++
+			broken = append(broken, head)
 			continue
 		}
-		c.Segments = append(c.Segments, r.segments(blocks)...)
+		if !used[blocks[0]] {
+			used[blocks[0]] = true
+			c.Segments = append(c.Segments, r.segments(blocks)...)
+		}
 	}
 
 	c.Segments = withoutOverlaps(c.Segments)
+	c.Changed = missing(c.Segments, broken)
 	c.Sums = c.Sum()
 	var err error
 	c.Stats, err = r.stats(c)
 	return c, err
 }
+
+// missing returns how many blocks are in none of the segments, which are sorted.
+func missing(segments []growth.GPUSegment, blocks []*block) (n int) {
+	for _, b := range blocks {
+		gpu := strconv.Itoa(int(b.device))
+		i, _ := slices.BinarySearchFunc(segments, b.address, func(s growth.GPUSegment, a uint64) int {
+			return cmp.Or(compareGPUs(s.GPU, gpu), cmp.Compare(s.Address+uint64(s.Size)-1, a))
+		})
+		if i == len(segments) || segments[i].GPU != gpu || segments[i].Address > b.address {
+			n++
+		}
+	}
+
+	return n
+}
+
+// compareGPUs orders GPUs by number.
+func compareGPUs(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
 // heads returns the first blocks of segments, by address.
 func (r *Reader) heads() []*block {
@@ -52,60 +79,85 @@ func (r *Reader) heads() []*block {
 	return heads
 }
 
-// chainFrom returns the blocks that follow a head, and whether they adjoin each other. It reads them
-// again where they do not.
-func (r *Reader) chainFrom(head *block) (blocks chain, isWhole bool, err error) {
-	for reading := range maxReadings {
-		if reading > 0 {
-			if err := r.readAgain(head.self); err != nil {
-				return nil, false, err
-			}
-		}
-		if blocks, isWhole = r.walk(head.self); isWhole {
+// chainFrom returns the blocks of the segment of a block, from its first one on, and whether they
+// adjoin each other. It reads some again where they do not.
+func (r *Reader) chainFrom(b *block) (blocks chain, isWhole bool, err error) {
+	for range maxReadings {
+		if blocks, isWhole = r.walk(r.headOf(b)); isWhole {
 			return blocks, true, nil
+		}
+		if b, err = r.readAgain(b, blocks); b == nil || err != nil {
+			return nil, false, err
 		}
 	}
 
 	return nil, false, nil
 }
 
-// walk follows the links of known blocks.
-func (r *Reader) walk(self uint64) (blocks chain, isWhole bool) {
-	var last *block
-	for self != 0 {
-		b := r.blocks[self]
-		if b == nil || len(blocks) > len(r.blocks) {
-			return nil, false
+// headOf returns the first block of the segment of a block, by the links of known blocks. Another
+// block is the first one once the first one is merged with the one behind it.
+func (r *Reader) headOf(b *block) *block {
+	for range r.blocks {
+		before := r.blocks[b.prev]
+		if before == nil || before.next != b.self {
+			break
 		}
-		switch {
-		case last == nil && b.prev != 0:
-			return nil, false
-		case last == nil:
-		case b.prev != last.self, b.address != last.address+last.size, b.pool != last.pool,
-			b.device != last.device:
-			return nil, false
-		}
-		blocks = append(blocks, b)
-		last, self = b, b.next
+		b = before
 	}
 
-	return blocks, len(blocks) > 0
+	return b
 }
 
-// readAgain reads the blocks from one on, one after the other.
-func (r *Reader) readAgain(self uint64) error {
-	seen := make(map[uint64]bool)
-	for self != 0 && !seen[self] && len(seen) < maxBlocks {
-		seen[self] = true
-		read, err := r.read([]uint64{self})
-		if err != nil || len(read) == 0 {
-			return err
-		}
-		r.blocks[self] = read[0]
-		self = read[0].next
+// walk follows the links of known blocks from one on. It returns the blocks that adjoin each other,
+// and whether they are all of the segment.
+func (r *Reader) walk(b *block) (blocks chain, isWhole bool) {
+	if b.prev != 0 || r.pools[b.pool] == nil {
+		return nil, false
 	}
 
-	return nil
+	blocks = chain{b}
+	for b.next != 0 {
+		last := b
+		b = r.blocks[last.next]
+		if b == nil || b.prev != last.self || b.address != last.address+last.size ||
+			b.pool != last.pool || b.device != last.device || b.stream != last.stream {
+			return blocks, false
+		}
+		blocks = append(blocks, b)
+	}
+
+	return blocks, true
+}
+
+// readAgain reads the blocks around the place where a segment breaks off, behind the blocks that
+// adjoin each other. It returns one of them; nil: none is there any more.
+func (r *Reader) readAgain(b *block, blocks chain) (*block, error) {
+	addresses := []uint64{b.self}
+	for _, before := range blocks[max(0, len(blocks)-batchBlocks/2):] {
+		addresses = append(addresses, before.self)
+		b = before
+	}
+
+	for len(addresses) < batchBlocks && b != nil && b.next != 0 {
+		addresses = append(addresses, b.next)
+		b = r.blocks[b.next]
+	}
+
+	for _, a := range addresses {
+		delete(r.blocks, a)
+	}
+
+	if err := r.follow(addresses); err != nil {
+		return nil, err
+	}
+
+	for _, a := range addresses {
+		if again := r.blocks[a]; again != nil {
+			return again, nil
+		}
+	}
+
+	return nil, nil
 }
 
 // segments returns the mapped parts of a chain: all of it, or parts of an expandable segment.
@@ -152,8 +204,8 @@ func (r *Reader) segment(blocks chain, isExpandable bool) growth.GPUSegment {
 	return s
 }
 
-// poolOf names a pool: the first number of a MempoolId_t is of a capture that has a pool of its own,
-// the second one of torch.cuda.MemPool and graph_pool_handle().
+// poolOf names a pool: the first number of a MempoolId_t is of a capture that has a pool of its
+// own, the second one of torch.cuda.MemPool and graph_pool_handle().
 // https://github.com/pytorch/pytorch/blob/main/c10/cuda/CUDACachingAllocator.cpp, MemPool::MemPool
 func (r *Reader) poolOf(p *pool) growth.GPUPool {
 	if p.owner == 0 {
@@ -168,19 +220,23 @@ func (r *Reader) poolOf(p *pool) growth.GPUPool {
 	return growth.GPUPool{Kind: growth.GPUPoolGraph, ID: id}
 }
 
-// withoutOverlaps sorts segments, and drops those that overlap an earlier one of the same GPU: no
-// allocator has such.
+// withoutOverlaps sorts segments, and drops those that overlap an earlier one of the same GPU, or
+// are more than a GPU has: no allocator has such.
 func withoutOverlaps(segments []growth.GPUSegment) []growth.GPUSegment {
-	slices.SortFunc(segments, func(a, b growth.GPUSegment) int {
-		return cmp.Or(cmp.Compare(len(a.GPU), len(b.GPU)), cmp.Compare(a.GPU, b.GPU),
-			cmp.Compare(a.Address, b.Address))
+	slices.SortStableFunc(segments, func(a, b growth.GPUSegment) int {
+		return cmp.Or(compareGPUs(a.GPU, b.GPU), cmp.Compare(a.Address, b.Address))
 	})
+
 	kept := segments[:0]
+	end, left := uint64(0), int64(0)
 	for _, s := range segments {
-		if n := len(kept); n > 0 && kept[n-1].GPU == s.GPU &&
-			s.Address < kept[n-1].Address+uint64(kept[n-1].Size) {
+		if len(kept) == 0 || kept[len(kept)-1].GPU != s.GPU {
+			end, left = 0, maxGPUBytes
+		}
+		if s.Address < end || s.Size > left {
 			continue
 		}
+		end, left = s.Address+uint64(s.Size), left-s.Size
 		kept = append(kept, s)
 	}
 
@@ -194,39 +250,55 @@ const (
 	statArray    = 3 * 4 * 8
 	statsScanned = 16 << 10 // bytes before the large pool of a GPU in which its counts are sought
 	peakAt       = 8
+	maxFailures  = 1 << 40
 )
 
 // stats returns the counts of each GPU that agree with its segments.
 func (r *Reader) stats(c *growth.GPUCache) (stats []growth.GPUCacheStats, err error) {
+	gpus := r.gpus()
+	isKnown := make(map[string]bool)
 	for _, a := range r.poolAddresses() {
 		p := r.pools[a]
-		if p.owner != 0 || p.isSmall {
+		gpu, ok := gpus[a]
+		if p.owner != 0 || p.isSmall || !ok || isKnown[gpu] {
 			continue
 		}
-		gpu := r.gpuOf(p)
 		found, ok, err := r.statsBefore(p.self, gpu, c.Sums)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
+			isKnown[gpu] = true
 			stats = append(stats, found)
 		}
 	}
 
-	slices.SortFunc(stats, func(a, b growth.GPUCacheStats) int { return cmp.Compare(a.GPU, b.GPU) })
+	slices.SortFunc(stats, func(a, b growth.GPUCacheStats) int { return compareGPUs(a.GPU, b.GPU) })
 	return stats, nil
 }
 
-// gpuOf returns the GPU of a default pool, by a block of it or of the pool beside it.
-func (r *Reader) gpuOf(p *pool) string {
+// gpus returns the GPUs of the default pools for large blocks, by blocks of them or of the pools
+// beside them.
+func (r *Reader) gpus() map[uint64]string {
+	device := make(map[uint64]uint8)
 	for _, b := range r.blocks {
-		if near := r.pools[b.pool]; near != nil && near.owner == 0 &&
-			(near == p || near.self > p.self && near.self-p.self <= poolBytes+4*8) {
-			return strconv.Itoa(int(b.device))
+		device[b.pool] = b.device
+	}
+
+	gpus := make(map[uint64]string)
+	for a, p := range r.pools {
+		number, ok := device[a]
+		for size := uint64(minPoolBytes); !ok && size <= maxPoolBytes; size += 8 {
+			if near := r.pools[a+size]; near != nil && near.owner == p.owner {
+				number, ok = device[a+size]
+			}
+		}
+		if ok {
+			gpus[a] = strconv.Itoa(int(number))
 		}
 	}
 
-	return ""
+	return gpus
 }
 
 // statsBefore seeks the counts before a large pool: reserved_bytes, and allocated_bytes before it.
@@ -252,7 +324,7 @@ func (r *Reader) statsBefore(
 	}
 
 	behind := 4 * statArray // reserved, active, inactive_split, requested
-	if !r.layout.hasRequested {
+	if !r.finder.layout.hasRequested {
 		behind = 3 * statArray
 	}
 
@@ -268,7 +340,8 @@ func (r *Reader) statsBefore(
 			OOMs:          int64(mem.Word(content, at+behind+8)),
 		}
 		isPossible := s.PeakAllocated >= int64(allocated) && s.PeakReserved >= int64(reserved) &&
-			s.PeakReserved < maxSize && s.Retries >= 0 && s.OOMs >= 0 && s.Retries < 1<<40
+			s.PeakAllocated <= s.PeakReserved && s.PeakReserved <= maxGPUBytes &&
+			min(s.Retries, s.OOMs) >= 0 && max(s.Retries, s.OOMs) < maxFailures
 		if isPossible {
 			return s, true, nil
 		}

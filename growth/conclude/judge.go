@@ -59,7 +59,7 @@ func (t *Trace) AddChecks(p *Process) {
 	p.Decide()
 
 	if p.GPU != nil {
-		t.decideGPU(p)
+		decideGPU(t, p)
 	}
 }
 

@@ -52,6 +52,7 @@ func (g keptGrowth) addTo(f *verdict.Findings, found, waiting *keeper.Search) {
 	if found == nil {
 		return
 	}
+
 	path := &found.Paths[0]
 	if at := path.GrowingLink(); at >= 0 {
 		l := &path.Links[at]
@@ -73,6 +74,7 @@ func (g keptGrowth) boundOf(path *keeper.Path, at int) *verdict.Bound {
 	if isLarger || l.Limit <= int64(l.Entries) || len(g.suspects) == 0 || g.now == growth.Unknown {
 		return nil
 	}
+
 	first := &g.suspects[0]
 	perEntry := first.Rate / (l.PerMinute / time.Minute.Seconds())
 	return &verdict.Bound{

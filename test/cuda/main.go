@@ -21,6 +21,7 @@ func main() { harness.Main(run) }
 func run(ctx context.Context) error {
 	allocscope := flag.String("allocscope", "bin/allocscope", "program to test")
 	root := flag.String("folder", "", "folder that testdata/gpu/debian.sh prints")
+	enter := flag.String("enter", "testdata/peers/inside.sh", "script that runs a command in it")
 	names := flag.String("cases", "", "names of cases; empty: all")
 	texts := flag.Bool("texts", false, "print what each trace says, not only where a case fails")
 	work := flag.String("work", "", "folder to work in")
@@ -30,7 +31,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	debian := harness.Debian{Root: *root, Enter: "testdata/peers/inside.sh"}
+	debian := harness.Debian{Root: *root, Enter: *enter}
 	if err := debian.Prepare("testdata/gpu/cases"); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package mem
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -28,7 +29,9 @@ func (p *pages) Peek(addresses []uint64, size int) ([][]byte, error) {
 
 func TestReadRange(t *testing.T) {
 	const start = 16 * PeekSize
-	memory := &pages{start, bytes.Repeat([]byte{7}, 4*PeekSize), map[uint64]bool{start + PeekSize: true}}
+	memory := &pages{
+		start, bytes.Repeat([]byte{7}, 4*PeekSize), map[uint64]bool{start + PeekSize: true},
+	}
 	for name, c := range map[string]struct {
 		span Span
 		want []byte
@@ -44,5 +47,12 @@ func TestReadRange(t *testing.T) {
 		if err != nil || !bytes.Equal(got, c.want) {
 			t.Errorf("%s: % x, %v, want % x", name, got, err, c.want)
 		}
+	}
+
+	got, err := ReadRanges(memory, Span{start, start + 2}, Span{},
+		Span{start + PeekSize, start + 2*PeekSize + 1})
+	want := [][]byte{{7, 7}, {}, append(make([]byte, PeekSize), 7)}
+	if err != nil || !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("several: %v, %v", got, err)
 	}
 }

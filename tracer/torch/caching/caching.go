@@ -53,6 +53,9 @@ type Reader struct {
 	pools    map[uint64]*pool  // by address
 	poolIDs  map[uint64][2]uint64
 	compared uint64 // BlockComparatorSize, by which pools are known
+	// devices are the GPUs of the pools of blocks, and newPools those that were not read yet.
+	devices  map[uint64]uint8
+	newPools []uint64
 }
 
 // A block is a Block of the allocator.
@@ -83,8 +86,9 @@ func (r *Reader) Read(p torch.Process) (*growth.GPUCache, error) {
 
 	r.memory, r.code = newLimited(p), code
 	r.finder.memory = r.memory
-	r.blocks, r.pools = make(map[uint64]*block), make(map[uint64]*pool)
-	r.poolIDs, r.compared = make(map[uint64][2]uint64), 0
+	r.blocks = make(map[uint64]*block, len(r.blocks)) // about as many as the last time
+	r.pools, r.poolIDs = make(map[uint64]*pool), make(map[uint64][2]uint64)
+	r.compared, r.devices, r.newPools = 0, make(map[uint64]uint8), nil
 
 	allocated, err := r.finder.findAllocated(variables)
 	if err != nil {
@@ -142,15 +146,23 @@ func (r *Reader) follow(addresses []uint64) error {
 			if err != nil {
 				return err
 			}
-			for _, b := range read {
-				r.blocks[b.self] = b
-				next = append(next, b.prev, b.next)
+			for i := range read {
+				r.add(&read[i])
+				next = append(next, read[i].prev, read[i].next)
 			}
 		}
 		addresses = r.unknown(next)
 	}
 
 	return nil
+}
+
+func (r *Reader) add(b *block) {
+	r.blocks[b.self] = b
+	if _, ok := r.devices[b.pool]; !ok {
+		r.devices[b.pool] = b.device
+		r.newPools = append(r.newPools, b.pool)
+	}
 }
 
 // unknown returns the addresses of blocks that were not read yet, each once.
@@ -162,13 +174,13 @@ func (r *Reader) unknown(addresses []uint64) []uint64 {
 }
 
 // read reads the blocks at some addresses. It leaves out memory that cannot be one.
-func (r *Reader) read(addresses []uint64) ([]*block, error) {
+func (r *Reader) read(addresses []uint64) ([]block, error) {
 	contents, err := r.memory.Peek(addresses, r.finder.layout.bytes())
 	if err != nil {
 		return nil, err
 	}
 
-	var blocks []*block
+	blocks := make([]block, 0, len(addresses))
 	for i, content := range contents {
 		if content == nil {
 			continue

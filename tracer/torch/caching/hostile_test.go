@@ -60,10 +60,12 @@ func (f *forgery) Peek(addresses []uint64, size int) ([][]byte, error) {
 	if size < 1 || size > mem.PeekSize {
 		f.t.Fatalf("%d bytes are read at an address", size)
 	}
-	if f.reads++; f.reads%4096 == 0 {
+	f.reads++
+	bytes := len(addresses) * size
+	if f.reads%4096 == 0 || f.bytesRead>>23 != (f.bytesRead+bytes)>>23 {
 		f.noteLive()
 	}
-	f.bytesRead += len(addresses) * size
+	f.bytesRead += bytes
 
 	contents := make([][]byte, len(addresses))
 	end := mem.AlignUp(uint64(len(f.bytes)), mem.PeekSize)

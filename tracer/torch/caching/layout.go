@@ -35,8 +35,8 @@ const (
 func (l *layout) bytes() int { return int(l.ptr + eventsAt + 8) }
 
 // block returns the fields of a Block.
-func (l *layout) block(self uint64, content []byte) *block {
-	b := &block{
+func (l *layout) block(self uint64, content []byte) block {
+	b := block{
 		self: self, device: content[0], stream: mem.Word(content, 8),
 		size: mem.Word(content, l.sizeAt()), requested: mem.Word(content, l.ptr-2*8),
 		pool: mem.Word(content, l.ptr-8), address: mem.Word(content, l.ptr),
@@ -64,14 +64,17 @@ type finder struct {
 
 // findAllocated returns the addresses of the allocated Blocks. It seeks their tables where they
 // were the last time, or in all of the library's variables, and finds the layout of the blocks.
+// Where tables are there that do not fit, it tries again: one may have grown meanwhile.
 func (f *finder) findAllocated(variables mem.Spans) ([]uint64, error) {
-	for _, within := range []mem.Spans{variables.Within(f.tables), variables} {
+	for _, within := range []mem.Spans{variables.Within(f.tables), variables, variables} {
 		found, err := f.candidatesIn(within)
 		if err != nil {
 			return nil, err
 		}
 
-		if blocks, err := f.choose(found); err != nil || len(blocks) != 0 {
+		blocks, err := f.choose(found)
+		isDone := len(found) == 0 && len(within) == len(variables)
+		if err != nil || len(blocks) != 0 || isDone {
 			return blocks, err
 		}
 	}
@@ -88,7 +91,7 @@ type candidate struct {
 	fitting int // of the entries that were checked
 }
 
-// candidatesIn returns the candidates in some variables.
+// candidatesIn returns the candidates in some variables, fitting or not.
 func (f *finder) candidatesIn(variables mem.Spans) (found []candidate, err error) {
 	for _, span := range variables {
 		content, err := mem.ReadRange(f.memory, span)
@@ -101,23 +104,23 @@ func (f *finder) candidatesIn(variables mem.Spans) (found []candidate, err error
 			return nil, err
 		}
 
-		for _, t := range tables {
-			pairs, err := f.memory.pairsOf(t)
-			if err != nil {
-				return nil, err
-			}
+		values, err := f.memory.values(tables)
+		if err != nil {
+			return nil, err
+		}
 
-			c := candidate{address: span.Start + uint64(t.offset)}
-			if c.ptr, c.fitting, err = f.fit(pairs); err != nil {
-				return nil, err
-			}
+		pairs := make([][]pair, len(tables))
+		for i := range tables {
+			pairs[i] = pairsOf(values[i])
+		}
 
-			if c.fitting == 0 {
-				continue
-			}
-			for _, p := range pairs {
-				c.blocks = append(c.blocks, p.block)
-			}
+		fits, err := f.fits(pairs)
+		if err != nil {
+			return nil, err
+		}
+
+		for i, c := range fits {
+			c.address = span.Start + uint64(tables[i].offset)
 			found = append(found, c)
 		}
 	}
@@ -127,25 +130,49 @@ func (f *finder) candidatesIn(variables mem.Spans) (found []candidate, err error
 
 const (
 	sampledBlocks = 64 // of a table are checked
-	minFitShare   = 0.5
+	minFitShare   = 0.1
 	firstPtr      = 40 // the first offset at which ptr may be
 	lastPtr       = 112
 )
 
-// fit returns the offset at which most blocks have the addresses of their entries, and how many of
-// those that it reads have. It is 0 if these are too few: some change meanwhile.
-func (f *finder) fit(pairs []pair) (ptr uint64, fitting int, err error) {
-	pairs = pairs[:min(len(pairs), sampledBlocks)]
-	addresses := make([]uint64, len(pairs))
-	for i, p := range pairs {
-		addresses[i] = p.block
+// fits returns a candidate for the pairs of each table. Those that do not fit are without blocks.
+func (f *finder) fits(tables [][]pair) ([]candidate, error) {
+	var addresses []uint64
+	for _, pairs := range tables {
+		for _, p := range pairs[:min(len(pairs), sampledBlocks)] {
+			addresses = append(addresses, p.block)
+		}
 	}
 
 	contents, err := f.memory.Peek(addresses, lastPtr+eventsAt+8)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 
+	n := 0 // blocks
+	candidates := make([]candidate, len(tables))
+	for i, pairs := range tables {
+		sampled := min(len(pairs), sampledBlocks)
+		c := &candidates[i]
+		c.ptr, c.fitting = fit(pairs, contents[:sampled])
+		contents = contents[sampled:]
+		if c.fitting == 0 {
+			continue
+		}
+		if n += len(pairs); n > maxBlocks {
+			return nil, errTooMany
+		}
+		for _, p := range pairs {
+			c.blocks = append(c.blocks, p.block)
+		}
+	}
+
+	return candidates, nil
+}
+
+// fit returns the offset at which most of the blocks that were read have the addresses of their
+// entries, and how many have them; 0: too few, even if most change meanwhile.
+func fit(pairs []pair, contents [][]byte) (ptr uint64, fitting int) {
 	for at := uint64(firstPtr); at <= lastPtr; at += 8 {
 		n := 0
 		for i, content := range contents {
@@ -154,12 +181,12 @@ func (f *finder) fit(pairs []pair) (ptr uint64, fitting int, err error) {
 				n++
 			}
 		}
-		if n > fitting && float64(n) >= minFitShare*float64(len(pairs)) {
+		if n > fitting && float64(n) >= minFitShare*float64(len(contents)) {
 			ptr, fitting = at, n
 		}
 	}
 
-	return ptr, fitting, nil
+	return ptr, fitting
 }
 
 // choose returns the blocks of the candidates whose ptr has the offset that most blocks have, and
@@ -179,7 +206,7 @@ func (f *finder) choose(candidates []candidate) (blocks []uint64, err error) {
 
 	var tables mem.Span
 	for _, c := range candidates {
-		if c.ptr != ptr {
+		if c.ptr != ptr || c.fitting == 0 {
 			continue
 		}
 		blocks = append(blocks, c.blocks...)
@@ -231,7 +258,7 @@ func (f *finder) adjoining(l *layout, addresses []uint64) (n int, err error) {
 		return 0, err
 	}
 
-	var blocks []*block
+	var blocks []block
 	var neighbours []uint64
 	for i, content := range contents {
 		if content == nil {

@@ -36,3 +36,6 @@ func (l *limited) Peek(addresses []uint64, size int) ([][]byte, error) {
 
 	return l.memory.Peek(addresses, size)
 }
+
+// canRepeat reports whether enough is left to read something again.
+func (l *limited) canRepeat() bool { return l.reads > maxReads/2 && l.bytes > maxReadBytes/8 }

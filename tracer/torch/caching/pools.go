@@ -33,19 +33,9 @@ const (
 
 // readPools reads the pools of the blocks, the pools beside them, and all blocks of these.
 func (r *Reader) readPools() error {
-	for asked := make(map[uint64]bool); ; {
-		var addresses []uint64
-		for _, b := range r.blocks {
-			if !asked[b.pool] {
-				asked[b.pool] = true
-				addresses = append(addresses, b.pool)
-			}
-		}
-
-		if len(addresses) == 0 {
-			break
-		}
-
+	for len(r.newPools) > 0 {
+		addresses := r.newPools
+		r.newPools = nil
 		if err := r.addPools(addresses); err != nil {
 			return err
 		}
@@ -79,7 +69,7 @@ func (r *Reader) addPools(addresses []uint64) error {
 		if content == nil {
 			continue
 		}
-		if p, ok := r.poolFrom(addresses[i], content); ok && r.add(p) {
+		if p, ok := r.poolFrom(addresses[i], content); ok && r.addPool(p) {
 			added = append(added, p)
 		}
 	}
@@ -100,8 +90,8 @@ func (r *Reader) addPools(addresses []uint64) error {
 	return nil
 }
 
-// add adds a pool, unless it is known or there are too many.
-func (r *Reader) add(p *pool) bool {
+// addPool adds a pool, unless it is known or there are too many.
+func (r *Reader) addPool(p *pool) bool {
 	if r.pools[p.self] != nil || len(r.pools) >= maxPools {
 		return false
 	}
@@ -182,7 +172,7 @@ func (r *Reader) addSiblings(pools []*pool) (added []*pool, err error) {
 			if !ok || s.isSmall == p.isSmall || s.owner != p.owner {
 				continue
 			}
-			if r.add(s) {
+			if r.addPool(s) {
 				added = append(added, s)
 			}
 			break
@@ -207,12 +197,13 @@ func (r *Reader) readGPU(large *pool) error {
 		return err
 	}
 
-	for _, t := range active {
-		values, err := r.memory.values(t)
-		if err != nil {
-			return err
-		}
-		if err := r.follow(words(values)); err != nil {
+	values, err := r.memory.values(active)
+	if err != nil {
+		return err
+	}
+
+	for _, v := range values {
+		if err := r.follow(words(v)); err != nil {
 			return err
 		}
 	}
@@ -222,12 +213,13 @@ func (r *Reader) readGPU(large *pool) error {
 		return err
 	}
 
-	for _, t := range private {
-		values, err := r.memory.values(t)
-		if err != nil {
-			return err
-		}
-		if err := r.addPrivatePools(values); err != nil {
+	values, err = r.memory.values(private)
+	if err != nil {
+		return err
+	}
+
+	for _, v := range values {
+		if err := r.addPrivatePools(v); err != nil {
 			return err
 		}
 	}
@@ -265,7 +257,7 @@ func (r *Reader) addPrivatePools(values []byte) error {
 		for at := 0; at+poolBytes <= len(content); at += 8 {
 			if p, ok := r.poolFrom(address+uint64(at), content[at:]); ok && p.owner == address {
 				r.poolIDs[address] = id
-				r.add(p)
+				r.addPool(p)
 			}
 		}
 	}

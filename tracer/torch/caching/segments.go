@@ -86,6 +86,9 @@ func (r *Reader) chainFrom(b *block) (blocks chain, isWhole bool, err error) {
 		if blocks, isWhole = r.walk(r.headOf(b)); isWhole {
 			return blocks, true, nil
 		}
+		if !r.memory.canRepeat() {
+			break
+		}
 		if b, err = r.readAgain(b, blocks); b == nil || err != nil {
 			return nil, false, err
 		}
@@ -280,17 +283,12 @@ func (r *Reader) stats(c *growth.GPUCache) (stats []growth.GPUCacheStats, err er
 // gpus returns the GPUs of the default pools for large blocks, by blocks of them or of the pools
 // beside them.
 func (r *Reader) gpus() map[uint64]string {
-	device := make(map[uint64]uint8)
-	for _, b := range r.blocks {
-		device[b.pool] = b.device
-	}
-
 	gpus := make(map[uint64]string)
 	for a, p := range r.pools {
-		number, ok := device[a]
+		number, ok := r.devices[a]
 		for size := uint64(minPoolBytes); !ok && size <= maxPoolBytes; size += 8 {
 			if near := r.pools[a+size]; near != nil && near.owner == p.owner {
-				number, ok = device[a+size]
+				number, ok = r.devices[a+size]
 			}
 		}
 		if ok {

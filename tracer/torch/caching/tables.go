@@ -26,7 +26,7 @@ const (
 	setEntry    = 8 + 8     // Block*
 	blockEntry  = 8 + 2*8   // void* to Block*
 	poolEntry   = 8 + 3*8   // MempoolId_t to PrivatePool*
-	chunkBytes  = 192 << 10 // are read at a time
+	chunkBytes  = 256 << 10 // are read at a time
 	mutexShards = 67        // kNumMutexShard: so many tables follow each other
 )
 
@@ -71,48 +71,78 @@ func (l *limited) tablesIn(content []byte, entrySize int) (tables []table, err e
 	return kept, nil
 }
 
-// values returns the values of the entries that are in use, one after the other; nil: it is no
-// table.
-func (l *limited) values(t table) (values []byte, err error) {
-	chunk := uint64(chunkBytes / t.size * t.size)
-	end := t.entries + t.slots*uint64(t.size)
-	for start := t.entries; start < end; start += chunk {
-		content, err := mem.ReadRange(l, mem.Span{Start: start, End: min(start+chunk, end)})
-		if err != nil {
-			return nil, err
+// values returns the values of the entries of tables that are in use, one after the other for each
+// table; nil: it is no table.
+func (l *limited) values(tables []table) ([][]byte, error) {
+	values := make([][]byte, len(tables))
+	isNone := make([]bool, len(tables))
+	var spans []mem.Span
+	var indexes []int // of the spans' tables
+	total, entries := uint64(0), 0
+	flush := func() error {
+		contents, err := mem.ReadRanges(l, spans...)
+		for n, content := range contents {
+			i := indexes[n]
+			if isNone[i] {
+				continue
+			}
+			before := len(values[i])
+			values[i], isNone[i] = appendValues(values[i], content, tables[i].size)
+			if entries += (len(values[i]) - before) / (tables[i].size - 8); entries > maxBlocks {
+				return errTooMany
+			}
 		}
-		for entry := range slices.Chunk(content, t.size) {
-			distance := int8(entry[0])
-			if distance < noDistance || distance > maxDistance {
-				return nil, nil
+		spans, indexes, total = spans[:0], indexes[:0], 0
+		return err
+	}
+
+	for i, t := range tables {
+		chunk := uint64(chunkBytes / t.size * t.size)
+		end := t.entries + t.slots*uint64(t.size)
+		for start := t.entries; start < end && !isNone[i]; start += chunk {
+			s := mem.Span{Start: start, End: min(start+chunk, end)}
+			if total += s.Len(); total > chunkBytes {
+				if err := flush(); err != nil {
+					return nil, err
+				}
+				total = s.Len()
 			}
-			if distance != noDistance {
-				values = append(values, entry[8:]...)
-			}
+			spans, indexes = append(spans, s), append(indexes, i)
 		}
 	}
 
-	return values, nil
+	return values, flush()
+}
+
+// appendValues appends the values of the entries that are in use. It returns nil and true if it is
+// no table that has them.
+func appendValues(values, content []byte, size int) ([]byte, bool) {
+	for entry := range slices.Chunk(content, size) {
+		distance := int8(entry[0])
+		if distance < noDistance || distance > maxDistance {
+			return nil, true
+		}
+		if distance != noDistance {
+			values = append(values, entry[8:]...)
+		}
+	}
+
+	return values, false
 }
 
 // A pair is an entry of a table of allocated blocks.
 type pair struct{ address, block uint64 }
 
-// pairsOf returns the entries of a table that have an address.
-func (l *limited) pairsOf(t table) ([]pair, error) {
-	values, err := l.values(t)
-	if err != nil {
-		return nil, err
-	}
-
-	found := make([]pair, 0, len(values)/(t.size-8))
-	for value := range slices.Chunk(values, t.size-8) {
+// pairsOf returns the pairs among the values of a table.
+func pairsOf(values []byte) []pair {
+	found := make([]pair, 0, len(values)/(blockEntry-8))
+	for value := range slices.Chunk(values, blockEntry-8) {
 		if p := (pair{mem.Word(value, 0), mem.Word(value, 8)}); p.address != 0 && isPointer(p.block) {
 			found = append(found, p)
 		}
 	}
 
-	return found, nil
+	return found
 }
 
 func isPointer(word uint64) bool { return word != 0 && word%8 == 0 }

@@ -42,6 +42,8 @@ type target struct {
 	foldedGPU map[gpu.Key]*estimate.StackTotals
 	// cacheReader reads PyTorch's caching allocator of GPU memory.
 	cacheReader caching.Reader
+	cacheLists  int                    // that it has read
+	listed      map[uint64]listedBlock // of the latest, by address; of all GPUs, which share no addresses
 	// tensorsOnGPUs are the tensors of the newest census, by the address of their storage; nil: there
 	// was none.
 	tensorsOnGPUs atomic.Pointer[map[uint64]*growth.GPUTensor]

@@ -21,7 +21,7 @@ type Pinner struct {
 	Sampled int
 	Blocks  int   // number of them
 	Bytes   int64 // of them
-	// Segments, or pages of expandable ones, that have no other blocks in use, and Gain: the bytes of
+	// Segments, or pages of expandable ones, in which no other blocks stay, and Gain: the bytes of
 	// these, which empty_cache() returns once the blocks are freed.
 	Segments int
 	Gain     int64
@@ -40,7 +40,7 @@ func PinnersOf(c *growth.GPUCache) []Pinner {
 	pinners := make(map[string]*pinner)
 	for i := range c.Segments {
 		if s := &c.Segments[i]; s.Pool.Kind == growth.GPUPoolDefault {
-			k.addPinners(pinners, s)
+			k.addPinners(pinners, c, s)
 		}
 	}
 
@@ -69,10 +69,11 @@ type stackCount struct {
 	blocks int
 }
 
-// addPinners adds the segments, or pages, of which all blocks in use are of one kind.
-func (k kinds) addPinners(pinners map[string]*pinner, s *growth.GPUSegment) {
+// addPinners adds the segments, or pages, of which all blocks that stay are of one kind.
+func (k kinds) addPinners(pinners map[string]*pinner, c *growth.GPUCache, s *growth.GPUSegment) {
 	counted := make(map[*growth.GPUBlock]bool) // a block may lie in two pages
 	s.EachPage(func(size int64, inUse []*growth.GPUBlock) {
+		inUse = slices.DeleteFunc(inUse, func(b *growth.GPUBlock) bool { return !c.Stays(b) })
 		if len(inUse) == 0 {
 			return
 		}

@@ -60,6 +60,20 @@ func TestPinners(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
+	temporary := pinnedBy(keeps, 2, 4)
+	temporary.Blocks[0].Lists, temporary.Blocks[1].Lists = 3, 2
+	returned := pinnedBy(others, 2)
+	returned.Blocks[0].Lists = 1
+	got = PinnersOf(&growth.GPUCache{
+		Lists: 5, Segments: []growth.GPUSegment{temporary, returned},
+	})
+	want = []Pinner{
+		{GPU: "0", Stack: keeps, Sampled: 1, Blocks: 1, Bytes: 2 * mib, Segments: 1, Gain: 20 * mib},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("beside temporary blocks: %+v\nwant %+v", got, want)
+	}
+
 	if got := PinnersOf(nil); got != nil {
 		t.Errorf("of no list: %+v", got)
 	}

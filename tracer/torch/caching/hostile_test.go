@@ -401,6 +401,22 @@ func TestHostileAmounts(t *testing.T) {
 			}
 			f.addAllocated(blocks...)
 		},
+		"10,000 segments that lead to one of 100,000 blocks": func(f *forgery, g forgedGPU) {
+			var blocks []uint64
+			for i := range uint64(110_000) {
+				b := block{size: 512, pool: g.large, address: 1<<45 + i*512, isAllocated: true}
+				if i > 100_000 {
+					b.address, b.next = 1<<46+i*1024, blocks[50_000]
+				}
+				self := f.addBlock(b)
+				if i > 0 && i <= 100_000 {
+					f.put(blocks[i-1]+forgedLayout.ptr+nextAt, self)
+					f.put(self+forgedLayout.ptr+prevAt, blocks[i-1])
+				}
+				blocks = append(blocks, self)
+			}
+			f.addAllocated(blocks...)
+		},
 		"segments of 2^41 bytes": func(f *forgery, g forgedGPU) {
 			for i := range 5000 {
 				f.addBlock(block{})

@@ -62,19 +62,17 @@ type finder struct {
 	tables mem.Span // in the variables; empty: not known
 }
 
-// findAllocated returns the addresses of the allocated Blocks. It seeks their tables where they
-// were the last time, or in all of the library's variables, and finds the layout of the blocks.
-// Where tables are there that do not fit, it tries again: one may have grown meanwhile.
-func (f *finder) findAllocated(variables mem.Spans) ([]uint64, error) {
+// findAllocated returns the addresses of the allocated Blocks. It seeks their tables where they were
+// the last time, then in all of the library's variables, and finds the layout of the blocks. It
+// tries twice: a table may have grown meanwhile.
+func (f *finder) findAllocated(variables mem.Spans) (blocks []uint64, err error) {
 	for _, within := range []mem.Spans{variables.Within(f.tables), variables, variables} {
 		found, err := f.candidatesIn(within)
 		if err != nil {
 			return nil, err
 		}
 
-		blocks, err := f.choose(found)
-		isDone := len(found) == 0 && len(within) == len(variables)
-		if err != nil || len(blocks) != 0 || isDone {
+		if blocks, err = f.choose(found); err != nil || len(blocks) != 0 {
 			return blocks, err
 		}
 	}
@@ -91,7 +89,7 @@ type candidate struct {
 	fitting int // of the entries that were checked
 }
 
-// candidatesIn returns the candidates in some variables, fitting or not.
+// candidatesIn returns the candidates in some variables.
 func (f *finder) candidatesIn(variables mem.Spans) (found []candidate, err error) {
 	for _, span := range variables {
 		content, err := mem.ReadRange(f.memory, span)
@@ -120,8 +118,10 @@ func (f *finder) candidatesIn(variables mem.Spans) (found []candidate, err error
 		}
 
 		for i, c := range fits {
-			c.address = span.Start + uint64(tables[i].offset)
-			found = append(found, c)
+			if c.fitting > 0 {
+				c.address = span.Start + uint64(tables[i].offset)
+				found = append(found, c)
+			}
 		}
 	}
 
@@ -206,7 +206,7 @@ func (f *finder) choose(candidates []candidate) (blocks []uint64, err error) {
 
 	var tables mem.Span
 	for _, c := range candidates {
-		if c.ptr != ptr || c.fitting == 0 {
+		if c.ptr != ptr {
 			continue
 		}
 		blocks = append(blocks, c.blocks...)

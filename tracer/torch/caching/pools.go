@@ -33,12 +33,16 @@ const (
 
 // readPools reads the pools of the blocks, the pools beside them, and all blocks of these.
 func (r *Reader) readPools() error {
-	for len(r.newPools) > 0 {
-		addresses := r.newPools
-		r.newPools = nil
-		if err := r.addPools(addresses); err != nil {
-			return err
-		}
+	if err := r.addNewPools(); err != nil {
+		return err
+	}
+
+	if err := r.findGPUs(); err != nil {
+		return err
+	}
+
+	if err := r.addNewPools(); err != nil {
+		return err
 	}
 
 	seen := make(map[uint64]bool)
@@ -51,6 +55,80 @@ func (r *Reader) readPools() error {
 	return nil
 }
 
+// addNewPools adds the pools that were not read yet, and those to which they lead.
+func (r *Reader) addNewPools() error {
+	for len(r.newPools) > 0 {
+		addresses := r.newPools
+		r.newPools = nil
+		if err := r.addPools(addresses); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// findGPUs finds the large default pools of GPUs without allocated blocks: behind the tables is a
+// vector of the DeviceCachingAllocators of all GPUs, which have it at the same offset.
+func (r *Reader) findGPUs() error {
+	content, err := mem.ReadRange(r.memory, r.finder.tables)
+	if err != nil {
+		return err
+	}
+
+	var vectors []mem.Span
+	for at := 0; at+3*8 <= len(content); at += 8 {
+		begin, end, capacity := mem.Word(content, at), mem.Word(content, at+8), mem.Word(content, at+16)
+		if isPointer(begin) && begin < end && end <= capacity && end-begin <= maxGPUs*8 && end%8 == 0 {
+			vectors = append(vectors, mem.Span{Start: begin, End: end})
+		}
+	}
+
+	contents, err := mem.ReadRanges(r.memory, vectors...)
+	if err != nil {
+		return err
+	}
+
+	known := r.largePools()
+	for _, content := range contents {
+		allocators := words(content)
+		offset := offsetIn(allocators, known)
+		for _, a := range allocators {
+			if offset != 0 {
+				r.newPools = append(r.newPools, a+offset)
+			}
+		}
+	}
+
+	return nil
+}
+
+// largePools returns the addresses of the known default pools for large blocks, one for each GPU.
+func (r *Reader) largePools() (large []uint64) {
+	for _, a := range r.poolAddresses() {
+		if p := r.pools[a]; p.owner == 0 && !p.isSmall && len(large) < maxGPUs {
+			large = append(large, a)
+		}
+	}
+
+	return large
+}
+
+// offsetIn returns the offset of large default pools in allocators, by the known ones; 0: none of
+// them is in an allocator.
+func offsetIn(allocators, large []uint64) uint64 {
+	offset := uint64(statsScanned)
+	for _, allocator := range allocators {
+		for _, p := range large {
+			if p > allocator {
+				offset = min(offset, p-allocator)
+			}
+		}
+	}
+
+	return offset % statsScanned
+}
+
 // addPools adds the pools at some addresses, the ones beside them, and all that belongs to their
 // GPUs: blocks in use and private pools.
 func (r *Reader) addPools(addresses []uint64) error {
@@ -61,7 +139,7 @@ func (r *Reader) addPools(addresses []uint64) error {
 	}
 
 	if r.compared == 0 {
-		r.compared = r.mostCompared(contents)
+		r.compared = mostCompared(r.code, contents)
 	}
 
 	var added []*pool
@@ -104,7 +182,7 @@ func (r *Reader) addPool(p *pool) bool {
 func (r *Reader) poolAddresses() []uint64 { return slices.Sorted(maps.Keys(r.pools)) }
 
 // mostCompared returns the function by which most of the pools compare; 0: there is none.
-func (r *Reader) mostCompared(contents [][]byte) uint64 {
+func mostCompared(code mem.Spans, contents [][]byte) uint64 {
 	number := make(map[uint64]int)
 	most := uint64(0)
 	for _, content := range contents {
@@ -112,7 +190,7 @@ func (r *Reader) mostCompared(contents [][]byte) uint64 {
 			continue
 		}
 		compare := mem.Word(content, 0)
-		if r.code.Contains(mem.Span{Start: compare, End: compare + 1}) {
+		if code.Contains(mem.Span{Start: compare, End: compare + 1}) {
 			if number[compare]++; number[compare] > number[most] {
 				most = compare
 			}
@@ -128,7 +206,7 @@ func (r *Reader) poolFrom(address uint64, content []byte) (*pool, bool) {
 		return nil, false
 	}
 
-	flags := r.flagsAt(content)
+	flags := flagsAt(r.code, content)
 	if content[flags] > 1 {
 		return nil, false
 	}
@@ -140,9 +218,9 @@ func (r *Reader) poolFrom(address uint64, content []byte) (*pool, bool) {
 }
 
 // flagsAt is the offset of is_small: behind one set or two.
-func (r *Reader) flagsAt(content []byte) int {
+func flagsAt(code mem.Spans, content []byte) int {
 	second := mem.Word(content, setBytes)
-	if r.code.Contains(mem.Span{Start: second, End: second + 1}) {
+	if code.Contains(mem.Span{Start: second, End: second + 1}) {
 		return 2 * setBytes
 	}
 

@@ -12,8 +12,11 @@ import (
 // A chain is the blocks of one segment, in order.
 type chain []*block
 
-// maxReadings of a segment that changes while it is read.
-const maxReadings = 4
+// Bounds of repairing a segment that changes while it is read.
+const (
+	maxReadings    = 12
+	repairedBlocks = 64 // are read at a time
+)
 
 // cache makes segments of the blocks.
 func (r *Reader) cache() (*growth.GPUCache, error) {
@@ -28,8 +31,10 @@ func (r *Reader) cache() (*growth.GPUCache, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !isWhole {
+		if !isWhole || blocks[0] != head {
 			broken = append(broken, head)
+		}
+		if !isWhole {
 			continue
 		}
 		if !used[blocks[0]] {
@@ -101,11 +106,11 @@ func (r *Reader) chainFrom(b *block) (blocks chain, isWhole bool, err error) {
 // block is the first one once the first one is merged with the one behind it.
 func (r *Reader) headOf(b *block) *block {
 	for range r.blocks {
-		before := r.blocks[b.prev]
-		if before == nil || before.next != b.self {
+		if b.prev == 0 || !r.isLinked(b) {
 			break
 		}
-		b = before
+		b = r.blocks[b.prev]
+		r.memory.steps--
 	}
 
 	return b
@@ -122,6 +127,7 @@ func (r *Reader) walk(b *block) (blocks chain, isWhole bool) {
 	for b.next != 0 {
 		last := b
 		b = r.blocks[last.next]
+		r.memory.steps--
 		if b == nil || b.prev != last.self || b.address != last.address+last.size ||
 			b.pool != last.pool || b.device != last.device || b.stream != last.stream {
 			return blocks, false
@@ -132,26 +138,41 @@ func (r *Reader) walk(b *block) (blocks chain, isWhole bool) {
 	return blocks, true
 }
 
-// readAgain reads the blocks around the place where a segment breaks off, behind the blocks that
-// adjoin each other. It returns one of them; nil: none is there any more.
+// readAgain reads the blocks around the place where the segment of a block breaks off, behind the
+// blocks that adjoin each other. It returns a block of the segment; nil: none is there any more.
 func (r *Reader) readAgain(b *block, blocks chain) (*block, error) {
-	addresses := []uint64{b.self}
-	for _, before := range blocks[max(0, len(blocks)-batchBlocks/2):] {
-		addresses = append(addresses, before.self)
-		b = before
+	if len(blocks) > 0 {
+		b = blocks[len(blocks)-1]
 	}
 
-	for len(addresses) < batchBlocks && b != nil && b.next != 0 {
-		addresses = append(addresses, b.next)
-		b = r.blocks[b.next]
+	addresses := []uint64{b.self, b.prev}
+	for _, before := range blocks[max(0, len(blocks)-repairedBlocks/2):] {
+		addresses = append(addresses, before.self)
+	}
+	for next := b.next; len(addresses) < repairedBlocks && next != 0; {
+		addresses = append(addresses, next)
+		known := r.blocks[next]
+		if known == nil {
+			break
+		}
+		next = known.next
 	}
 
 	for _, a := range addresses {
 		delete(r.blocks, a)
 	}
 
-	if err := r.follow(addresses); err != nil {
+	if err := r.follow(slices.Clone(addresses)); err != nil {
 		return nil, err
+	}
+
+	// A block that was merged with the next one may look as before. Its neighbor no longer refers
+	// to it.
+	if last := r.blocks[b.self]; last != nil {
+		next := r.blocks[last.next]
+		if next != nil && next.prev != last.self && r.isLinked(next) {
+			return next, nil
+		}
 	}
 
 	for _, a := range addresses {
@@ -161,6 +182,12 @@ func (r *Reader) readAgain(b *block, blocks chain) (*block, error) {
 	}
 
 	return nil, nil
+}
+
+// isLinked reports whether a block is the first one, or the next one of the block before it.
+func (r *Reader) isLinked(b *block) bool {
+	before := r.blocks[b.prev]
+	return b.prev == 0 || before != nil && before.next == b.self
 }
 
 // segments returns the mapped parts of a chain: all of it, or parts of an expandable segment.

@@ -56,6 +56,8 @@ type Reader struct {
 	// devices are the GPUs of the pools of blocks, and newPools those that were not read yet.
 	devices  map[uint64]uint8
 	newPools []uint64
+	// statsBehind is how far before the large pool of a GPU its reserved_bytes are; 0: not known.
+	statsBehind int
 }
 
 // A block is a Block of the allocator.

@@ -267,7 +267,7 @@ func TestReadChurn(t *testing.T) {
 			}
 
 			a.Do("churn 5")
-			missing, changed, segments := maps.Clone(kept), 0, 0
+			missing, changed, segments, counted := maps.Clone(kept), 0, 0, 0
 			for n := 0; n < readings || len(missing) > 0 && n < 100*readings; n++ {
 				c, err := a.reader.Read(a.process)
 				if errors.Is(err, ErrNoBlocks) {
@@ -277,6 +277,7 @@ func TestReadChurn(t *testing.T) {
 					t.Fatal(err)
 				}
 				changed, segments = changed+c.Changed, segments+len(c.Segments)
+				counted += len(c.Stats)
 				for i := range c.Segments {
 					mustKeep(t, &c.Segments[i], kept, missing)
 				}
@@ -285,6 +286,9 @@ func TestReadChurn(t *testing.T) {
 			t.Logf("%d of %d segments changed", changed, changed+segments)
 			if len(missing) != 0 {
 				t.Errorf("%d of %d blocks were never found", len(missing), len(kept))
+			}
+			if counted < readings/2 {
+				t.Errorf("%d counts of GPUs in %d readings or more", counted, readings)
 			}
 			a.mustEqual()
 		})

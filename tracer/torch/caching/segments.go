@@ -326,14 +326,14 @@ func (r *Reader) gpus() map[uint64]string {
 	return gpus
 }
 
-// statsBefore seeks the counts before a large pool: reserved_bytes, and allocated_bytes before it.
+// statsBefore seeks the counts before a large pool: reserved_bytes, and allocated_bytes before it. Blocks
+// come and go while they are read, segments hardly do.
 func (r *Reader) statsBefore(
 	large uint64, gpu string, sums []growth.GPUCacheSum,
 ) (growth.GPUCacheStats, bool, error) {
-	var allocated, reserved uint64
+	var reserved uint64
 	for _, s := range sums {
 		if s.GPU == gpu {
-			allocated += uint64(s.Allocated)
 			reserved += uint64(s.Reserved)
 		}
 	}
@@ -354,9 +354,13 @@ func (r *Reader) statsBefore(
 	}
 
 	for at := statArray; at+behind+16 <= len(content); at += 8 {
-		if mem.Word(content, at) != reserved || mem.Word(content, at-statArray) != allocated {
+		isKnown := len(content)-at == r.statsBehind
+		isFound := mem.Word(content, at) == reserved && isStatArray(content[at:])
+		allocated := mem.Word(content, at-statArray)
+		if !isKnown && !isFound || !isStatArray(content[at-statArray:]) {
 			continue
 		}
+
 		s := growth.GPUCacheStats{
 			GPU:           gpu,
 			PeakAllocated: int64(mem.Word(content, at-statArray+peakAt)),
@@ -364,13 +368,22 @@ func (r *Reader) statsBefore(
 			Retries:       int64(mem.Word(content, at+behind)),
 			OOMs:          int64(mem.Word(content, at+behind+8)),
 		}
-		isPossible := s.PeakAllocated >= int64(allocated) && s.PeakReserved >= int64(reserved) &&
+		isPossible := allocated <= maxGPUBytes && s.PeakAllocated >= int64(allocated) &&
 			s.PeakAllocated <= s.PeakReserved && s.PeakReserved <= maxGPUBytes &&
 			min(s.Retries, s.OOMs) >= 0 && max(s.Retries, s.OOMs) < maxFailures
 		if isPossible {
+			r.statsBehind = len(content) - at
 			return s, true, nil
 		}
 	}
 
 	return none, false, nil
+}
+
+// isStatArray reports whether some memory may be a StatArray: its first Stat is the sum of the other
+// two, and its peak is not below.
+func isStatArray(content []byte) bool {
+	const one = statArray / 3
+	all := mem.Word(content, 0)
+	return all == mem.Word(content, one)+mem.Word(content, 2*one) && mem.Word(content, peakAt) >= all
 }

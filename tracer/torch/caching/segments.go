@@ -380,10 +380,20 @@ func (r *Reader) statsBefore(
 	return none, false, nil
 }
 
-// isStatArray reports whether some memory may be a StatArray: its first Stat is the sum of the other
-// two, and its peak is not below.
+// isStatArray reports whether some memory may be a StatArray: the bytes that each Stat has allocated, less
+// the freed ones, are its current ones, and not above its peak; the first is the sum of the others.
+// After torch.cuda.reset_accumulated_memory_stats() it is not known as one.
 func isStatArray(content []byte) bool {
-	const one = statArray / 3
-	all := mem.Word(content, 0)
-	return all == mem.Word(content, one)+mem.Word(content, 2*one) && mem.Word(content, peakAt) >= all
+	const one, allocatedAt, freedAt = statArray / 3, 16, 24
+	var current [3]uint64
+	for i := range current {
+		stat := content[i*one:]
+		current[i] = mem.Word(stat, 0)
+		if mem.Word(stat, allocatedAt)-mem.Word(stat, freedAt) != current[i] ||
+			mem.Word(stat, peakAt) < current[i] {
+			return false
+		}
+	}
+
+	return current[0] == current[1]+current[2]
 }

@@ -627,6 +627,7 @@ const (
 	ProgShimStart       = "shim_start"
 	VarBlockFilter      = "block_filter"
 	VarBlockInterval    = "block_interval"
+	VarBlockWindows     = "block_windows"
 	VarBusiest          = "busiest"
 	VarBusiestShim      = "busiest_shim"
 	VarChargeWindow     = "charge_window"
@@ -772,6 +773,7 @@ type MapSpecs struct {
 type VariableSpecs struct {
 	BlockFilter     *ebpf.VariableSpec `ebpf:"block_filter"`
 	BlockInterval   *ebpf.VariableSpec `ebpf:"block_interval"`
+	BlockWindows    *ebpf.VariableSpec `ebpf:"block_windows"`
 	Busiest         *ebpf.VariableSpec `ebpf:"busiest"`
 	BusiestShim     *ebpf.VariableSpec `ebpf:"busiest_shim"`
 	ChargeWindow    *ebpf.VariableSpec `ebpf:"charge_window"`
@@ -910,6 +912,7 @@ func (m *Maps) Close() error {
 type Variables struct {
 	BlockFilter     *ebpf.Variable `ebpf:"block_filter"`
 	BlockInterval   *ebpf.Variable `ebpf:"block_interval"`
+	BlockWindows    *ebpf.Variable `ebpf:"block_windows"`
 	Busiest         *ebpf.Variable `ebpf:"busiest"`
 	BusiestShim     *ebpf.Variable `ebpf:"busiest_shim"`
 	ChargeWindow    *ebpf.Variable `ebpf:"charge_window"`

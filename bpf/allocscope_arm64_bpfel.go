@@ -625,9 +625,9 @@ const (
 	ProgReadRegisters   = "read_registers"
 	ProgShimMarker      = "shim_marker"
 	ProgShimStart       = "shim_start"
+	VarBlockBursts      = "block_bursts"
 	VarBlockFilter      = "block_filter"
 	VarBlockInterval    = "block_interval"
-	VarBlockWindows     = "block_windows"
 	VarBusiest          = "busiest"
 	VarBusiestShim      = "busiest_shim"
 	VarChargeWindow     = "charge_window"
@@ -771,9 +771,9 @@ type MapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type VariableSpecs struct {
+	BlockBursts     *ebpf.VariableSpec `ebpf:"block_bursts"`
 	BlockFilter     *ebpf.VariableSpec `ebpf:"block_filter"`
 	BlockInterval   *ebpf.VariableSpec `ebpf:"block_interval"`
-	BlockWindows    *ebpf.VariableSpec `ebpf:"block_windows"`
 	Busiest         *ebpf.VariableSpec `ebpf:"busiest"`
 	BusiestShim     *ebpf.VariableSpec `ebpf:"busiest_shim"`
 	ChargeWindow    *ebpf.VariableSpec `ebpf:"charge_window"`
@@ -910,9 +910,9 @@ func (m *Maps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Variables struct {
+	BlockBursts     *ebpf.Variable `ebpf:"block_bursts"`
 	BlockFilter     *ebpf.Variable `ebpf:"block_filter"`
 	BlockInterval   *ebpf.Variable `ebpf:"block_interval"`
-	BlockWindows    *ebpf.Variable `ebpf:"block_windows"`
 	Busiest         *ebpf.Variable `ebpf:"busiest"`
 	BusiestShim     *ebpf.Variable `ebpf:"busiest_shim"`
 	ChargeWindow    *ebpf.Variable `ebpf:"charge_window"`

@@ -16,6 +16,7 @@ import (
 type gpuState struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
+	probing *probing
 	library string // path of libnvidia-ml.so.1; empty: the dynamic linker finds it
 	nvml    gpu.Monitor
 }
@@ -24,7 +25,8 @@ type gpuState struct {
 // allocated to held. Host memory that the driver has only pinned has another allocation site: it
 // is in the breakdown alone. started is when the trace did, in ns, CLOCK_MONOTONIC.
 func (g *gpuState) addTo(
-	totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings, started uint64,
+	totals *gpu.Totals, caches map[int]*growth.GPUCache, snapshot *growth.Snapshot,
+	held estimate.Holdings, started uint64,
 ) {
 	onGPUs := make(estimate.Holdings)
 	for key, sum := range totals.ByStack {
@@ -46,19 +48,44 @@ func (g *gpuState) addTo(
 	snapshot.GPUMemory = g.processes()
 	for i := range snapshot.GPUMemory {
 		m := &snapshot.GPUMemory[i]
-		if t := g.targets.traced(m.PID); t != nil && m.Allocated != 0 {
-			m.Cache = t.gpuCache(totals.Origins[uint32(m.PID)], started)
+		if t := g.targets.find(uint32(m.PID)); t != nil && caches[m.PID] != nil {
+			m.Cache = caches[m.PID]
+			t.nameOrigins(m.Cache, totals.Origins[uint32(m.PID)], started)
 		}
 	}
 }
 
-// gpuCache reads the segments of PyTorch's caching allocator, with the stacks that are known; nil:
-// there is none, or it cannot be read.
-func (t *target) gpuCache(known *gpu.Origins, started uint64) *growth.GPUCache {
+// readCaches reads the segments of PyTorch's caching allocator in all targets, by PID, and which blocks
+// are in use in them.
+func (g *gpuState) readCaches() (map[int]*growth.GPUCache, gpu.Lists) {
+	caches, lists := make(map[int]*growth.GPUCache), make(gpu.Lists)
+	for _, m := range g.processes() {
+		t := g.targets.traced(m.PID)
+		if t == nil || m.Allocated == 0 {
+			continue
+		}
+		at := kernel.Monotonic()
+		if cache := t.listBlocks(); cache != nil {
+			caches[m.PID], lists[uint32(m.PID)] = cache, gpu.NewList(cache, at)
+		}
+	}
+	return caches, lists
+}
+
+// listBlocks reads the segments of PyTorch's caching allocator; nil: there is none, or it cannot be
+// read.
+func (t *target) listBlocks() *growth.GPUCache {
+	t.listing.Lock()
+	defer t.listing.Unlock()
 	cache, err := t.cacheReader.Read(t.process)
 	if err != nil {
 		return nil
 	}
+	return cache
+}
+
+// nameOrigins sets the stacks and tensors of the cache's segments and blocks that are known.
+func (t *target) nameOrigins(cache *growth.GPUCache, known *gpu.Origins, started uint64) {
 	known = cmp.Or(known, &gpu.Origins{})
 	tensors := t.tensorsOnGPUs.Load()
 	for i := range cache.Segments {
@@ -77,7 +104,6 @@ func (t *target) gpuCache(known *gpu.Origins, started uint64) *growth.GPUCache {
 			}
 		}
 	}
-	return cache
 }
 
 // processes returns the state of each target that uses a GPU, by PID. A target that has ended is
@@ -94,6 +120,7 @@ func (g *gpuState) processes() []growth.ProcessGPUMemory {
 
 		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
 		d.DriverProbed, d.BlocksProbed = t.sources.GPU.Active()
+		d.BlockBursts = d.BlocksProbed && g.probing.hasBlockBursts(t)
 		d.Allocated, d.Reserved = gpu.SumTotals(own)
 		d.Used, d.GPUUnknown = g.nvml.Used(g.kernel.InitialPID(pid))
 		processes = append(processes, d)

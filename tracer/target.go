@@ -40,8 +40,9 @@ type target struct {
 	// the tallies of GPU memory.
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
-	// cacheReader reads PyTorch's caching allocator of GPU memory.
+	// cacheReader reads PyTorch's caching allocator of GPU memory; listing is held meanwhile.
 	cacheReader caching.Reader
+	listing     sync.Mutex
 	// tensorsOnGPUs are the tensors of the newest census, by the address of their storage; nil: there
 	// was none.
 	tensorsOnGPUs atomic.Pointer[map[uint64]*growth.GPUTensor]
@@ -92,10 +93,6 @@ func (t *target) reattach(p *probing) {
 	defer p.mu.Unlock()
 
 	t.sources.Reattach()
-	if p.blockInterval != 0 {
-		_ = t.sources.GPU.FollowBlocks(false) // its status has the error
-		_ = t.sources.GPU.FollowBlocks(true)
-	}
 	if p.schedule.IsOpen() {
 		_ = p.nextEpoch() // else their returns count for the calls that come next
 	}

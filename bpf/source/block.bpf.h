@@ -23,9 +23,9 @@ struct {
 /* Sampling interval of blocks, in mean bytes. 1: every block; 0: no block, only the totals. */
 volatile __u32 block_interval = 0;
 
-/* Whether blocks are traced in windows of time. Then a block may come back unseen, and its address
+/* Whether blocks are traced in bursts. Then a block may come back unseen, and its address
  * is handed out again. */
-volatile __u32 block_windows = 0;
+volatile __u32 block_bursts = 0;
 
 /* How many sampled blocks are alive, by a hash of their addresses, at least. Most blocks that come
  * back are not sampled, and need no lookup in `gpu_live`: it is large, and in no cache. */
@@ -77,7 +77,7 @@ static __always_inline void block_add(struct thread *thread, struct pt_regs *reg
 		.size = size, .interval = block_interval, .kind = KIND_BLOCK, .gpu = gpu
 	};
 
-	if (block_windows)
+	if (block_bursts)
 		block_remove(key);
 	if (!memory.interval || !take_sample(&thread->block_sampler, memory.interval, size))
 		return;

@@ -45,6 +45,8 @@ IMAGE_PACKAGES    := chromium python3 python3-pil
 BENCH_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace
 GPU_PACKAGES      := gcc libc6-dev
+CUDA_PACKAGES     := gcc libc6-dev binutils dpkg-dev debootstrap debian-archive-keyring python3 \
+	util-linux
 RUN_PACKAGES      := gcc make libc6-dev dpkg-dev debian-archive-keyring python3 python3-torch \
 	libpython3.11-testsuite libjemalloc2 busybox-static sudo passwd
 TRUTH_PACKAGES    := gcc g++ libc6-dev dpkg-dev xz-utils bzip2 debootstrap debian-archive-keyring \
@@ -218,6 +220,12 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 	@test/gpu/check "$(PYTHON)"
 	@.ci/packages $(GPU_PACKAGES)
 	$(ROOT_GO) test/gpu/run "$(PYTHON)"
+
+# CASES chooses: names of test/cuda/plan.go, default all.
+.PHONY: test-cuda
+test-cuda: build ## Compare with PyTorch for CUDA on stand-ins for NVIDIA's libraries, 10 minutes; CASES
+	@.ci/packages $(CUDA_PACKAGES)
+	$(ROOT_GO) test/cuda/run $(CASES)
 
 C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h shim/*.c shim/*.h \
 	tracer/gpu/nvml/*.h \

@@ -15,6 +15,8 @@ type GPUCache struct {
 	Sums []GPUCacheSum
 	// Stats of the allocator by GPU, in order; nil where they are not known.
 	Stats []GPUCacheStats
+	// Lists is how many lists of the process there are so far, this one included.
+	Lists int
 	// Changed is the number of segments that changed while they were read, and are left out.
 	Changed int
 }
@@ -72,6 +74,9 @@ type GPUBlock struct {
 	// allocated block that was sampled. Stack is nil otherwise.
 	Stack *Stack
 	Born  time.Duration
+	// Lists is in how many of the latest lists the block was allocated, at that address and with that
+	// size, without a gap.
+	Lists int
 	// Tensor was there in the newest census of Python's objects; nil: none was.
 	Tensor *GPUTensor
 }
@@ -88,7 +93,9 @@ type GPUCacheSum struct {
 	GPU      string
 	Kind     GPUPoolKind
 	Segments int // number of them
-	Reserved int64
+	// Expandable is the number of Segments that are mapped parts of expandable ones.
+	Expandable int
+	Reserved   int64
 	// Allocated blocks, and Rounding, the part beyond the requested sizes. Pending blocks are
 	// freed and still in use by a stream.
 	Allocated, Rounding, Pending int64
@@ -111,6 +118,15 @@ type GPUCacheStats struct {
 
 // InUse reports whether the block keeps its segment.
 func (b *GPUBlock) InUse() bool { return b.State != GPUBlockFree }
+
+// minLists is in how many lists a block must be to stay: the ones of a training step come and go
+// between two lists.
+const minLists = 3
+
+// Stays reports whether the block has stayed allocated, as far as the lists of the process show.
+func (c *GPUCache) Stays(b *GPUBlock) bool {
+	return b.State == GPUBlockAllocated && b.Lists >= min(minLists, c.Lists)
+}
 
 // page is the unit in which the segment can return memory to the driver, in bytes: all of it, or a
 // page of an expandable one, kSmallBuffer or kLargeBuffer of c10/core/AllocatorConfig.h.
@@ -185,6 +201,10 @@ func (c *GPUCache) Sum() []GPUCacheSum {
 // add adds a segment.
 func (sum *GPUCacheSum) add(s *GPUSegment) {
 	sum.Segments++
+	if s.Expandable {
+		sum.Expandable++
+	}
+
 	sum.Reserved += s.Size
 	free := int64(0)
 	for i := range s.Blocks {

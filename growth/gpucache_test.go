@@ -55,10 +55,12 @@ func TestCacheSums(t *testing.T) {
 	graph.Pool = growth.GPUPool{Kind: growth.GPUPoolGraph, ID: [2]uint64{1, 0}}
 	pending := segmentOf(4, -14, -2)
 	pending.Blocks[2].State = growth.GPUBlockPending
-	c := growth.GPUCache{Segments: []growth.GPUSegment{segmentOf(-20), pending, graph}}
+	expandable := segmentOf(-20)
+	expandable.Expandable = true
+	c := growth.GPUCache{Segments: []growth.GPUSegment{expandable, pending, graph}}
 	want := []growth.GPUCacheSum{
 		{
-			GPU: "0", Segments: 2, Reserved: 40 * mib, Allocated: 4 * mib, Rounding: 256,
+			GPU: "0", Segments: 2, Expandable: 1, Reserved: 40 * mib, Allocated: 4 * mib, Rounding: 256,
 			Pending: 2 * mib, Pinned: 14 * mib, Returnable: 20 * mib, Largest: 20 * mib,
 		},
 		{

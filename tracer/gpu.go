@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // gpuState reads the GPU memory of the targets.
@@ -84,8 +85,10 @@ func (t *target) listBlocks() *growth.GPUCache {
 	return cache
 }
 
-// nameOrigins sets the stacks and tensors of the cache's segments and blocks that are known.
+// nameOrigins sets the stacks and tensors of the cache's segments and blocks that are known, and in how
+// many lists each block has been.
 func (t *target) nameOrigins(cache *growth.GPUCache, known *gpu.Origins, started uint64) {
+	t.countLists(cache)
 	known = cmp.Or(known, &gpu.Origins{})
 	tensors := t.tensorsOnGPUs.Load()
 	for i := range cache.Segments {
@@ -164,4 +167,49 @@ func (g *gpuState) initialPIDs() map[int]int {
 		}
 	}
 	return pids
+}
+
+// A listedBlock is a block of the lists before: in how many lists it has been, and for how many since
+// then its segment was in none.
+type listedBlock struct {
+	size          int64
+	lists, missed int
+}
+
+// maxMissed is for how many lists the block of a segment that is in none is kept: the segment may
+// be gone.
+const maxMissed = 3
+
+// countLists counts in how many of the latest lists each block was allocated. A segment that changed
+// while it was read is in no list, and says nothing of its blocks.
+func (t *target) countLists(cache *growth.GPUCache) {
+	t.cacheLists++
+	cache.Lists = t.cacheLists
+	before := t.listed
+	t.listed = make(map[uint64]listedBlock, len(before))
+	spans := make([]mem.Span, 0, len(cache.Segments))
+	for i := range cache.Segments {
+		s := &cache.Segments[i]
+		spans = append(spans, mem.Span{Start: s.Address, End: s.Address + uint64(s.Size)})
+		for j := range s.Blocks {
+			b := &s.Blocks[j]
+			if b.State != growth.GPUBlockAllocated {
+				continue
+			}
+
+			b.Lists = 1
+			if was := before[b.Address]; was.size == b.Size {
+				b.Lists += was.lists
+			}
+			t.listed[b.Address] = listedBlock{size: b.Size, lists: b.Lists}
+		}
+	}
+
+	known := mem.MergeSpans(spans)
+	for address, b := range before {
+		b.missed++
+		if _, isKnown := known.Find(address); !isKnown && b.missed <= maxMissed {
+			t.listed[address] = b
+		}
+	}
 }

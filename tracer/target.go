@@ -43,6 +43,8 @@ type target struct {
 	// cacheReader reads PyTorch's caching allocator of GPU memory; listing is held meanwhile.
 	cacheReader caching.Reader
 	listing     sync.Mutex
+	cacheLists  int                    // that it has read
+	listed      map[uint64]listedBlock // of the latest, by address; of all GPUs, which share no addresses
 	// tensorsOnGPUs are the tensors of the newest census, by the address of their storage; nil: there
 	// was none.
 	tensorsOnGPUs atomic.Pointer[map[uint64]*growth.GPUTensor]

@@ -39,7 +39,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 	for i := range s.GPUMemory {
 		d := &s.GPUMemory[i]
 		v := gpuView{
-			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
+			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict),
 			Facts: gpuFacts(s, d), Suspects: suspectsOf(d.Suspects, nil),
 			Advice: words.GPUAdvice(d), Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
 			Pools: poolViews(d.Cache), Pinners: words.GPUCacheFacts(d.Cache),

@@ -118,6 +118,16 @@ func TestPage(t *testing.T) {
 		}
 	})
 
+	t.Run("the worst verdict is the title", func(t *testing.T) {
+		trace := gpuTrace(t)
+		trace.Summary.Class = verdict.ClassPlateau
+		page := show(t, trace)
+		if class := attribute(page.byID(t, "verdict"), "class"); class != "verdict verdict-leak" {
+			t.Errorf("RSS is flat and GPU memory leaks: the class is %s", class)
+		}
+		page.mustSay(t, "verdict-title", "GPU LEAK")
+	})
+
 	t.Run("unknown values are left out", func(t *testing.T) {
 		page := show(t, &Trace{Missing: []string{"timeline.csv is not there"}})
 		shown := text(page.byID(t, "main"))

@@ -45,7 +45,7 @@ func Write(w io.Writer, t *Trace) error {
 	if err := body.ExecuteTemplate(&out, "body", v); err != nil {
 		return err
 	}
-	title := "allocscope: " + v.Verdict.Name + ": " + v.Command + " (PID " + v.PID + ")"
+	title := "allocscope: " + v.Name + ": " + v.Command + " (PID " + v.PID + ")"
 	return page.Write(w, page.Page{Title: title, Body: template.HTML(out.String()), Data: data})
 }
 

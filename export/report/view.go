@@ -18,9 +18,10 @@ type view struct {
 	// Started for people, and StartedISO for machines.
 	Started, StartedISO string
 	Sections            []section
-	Verdict             verdictView
-	// Result is the text that the terminal prints under the verdict.
-	Result []words.Block
+	// Name and Class of the worst verdict, of RSS or GPU memory, and Result, the text that the
+	// terminal prints under it.
+	Name, Class string
+	Result      []words.Block
 	// Facts are the numbers that people look for first: rate, time to the limit, RSS at the start
 	// and the end.
 	Facts        []fact
@@ -136,8 +137,8 @@ func viewOf(s *summary.Summary, dir string, data pageData) *view {
 		Duration: units.Seconds(s.DurationS), Ended: words.Ended(s),
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
-		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
-		Result:   result.Blocks,
+		Name:       result.Name, Class: classOf(result.Class), Result: result.Blocks,
+		Facts:    factsOf(s),
 		Suspects: suspectsOf(s.Suspects, s.Keepers), Diagnoses: words.Diagnoses(s),
 		Advice:     words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
@@ -221,15 +222,19 @@ var classes = []verdict.Class{
 	verdict.ClassTooShort, verdict.ClassWrongProcess,
 }
 
-func verdictOf(judged summary.Verdict, limit string) verdictView {
-	v := verdictView{
-		Class: string(verdict.ClassTooShort), Lines: words.VerdictLines(judged, limit)[1:],
+func verdictOf(judged summary.Verdict) verdictView {
+	return verdictView{
+		Class: classOf(judged.Class), Name: words.Name(judged), Sentence: words.Pace(judged),
+		Lines: words.VerdictLines(judged, words.AtGPULimit)[1:],
 	}
-	if slices.Contains(classes, judged.Class) {
-		v.Class = string(judged.Class)
+}
+
+// classOf is the name of a class in the style sheet. A class of another version has none.
+func classOf(class verdict.Class) string {
+	if !slices.Contains(classes, class) {
+		class = verdict.ClassTooShort
 	}
-	v.Name, v.Sentence = words.Name(judged), words.Pace(judged)
-	return v
+	return string(class)
 }
 
 // minSuspectShare is the share of the growth from which on a suspect is listed.

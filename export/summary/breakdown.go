@@ -251,6 +251,22 @@ func placeText(s *growth.Stack) string {
 	return text
 }
 
+// userPlaceText writes the innermost frame of the user's code and its nearest caller there; placeText
+// if there is none.
+func userPlaceText(s *growth.Stack) string {
+	var texts []string
+	for _, f := range profile.Frames(s) {
+		if f.IsUserCode() && len(texts) <= 1 {
+			texts = append(texts, shortFrameText(f))
+		}
+	}
+
+	if texts == nil {
+		return placeText(s)
+	}
+	return strings.Join(texts, " < ")
+}
+
 // shortFrameText is profile.FrameText without directories.
 func shortFrameText(f growth.Frame) string {
 	switch {

@@ -1,8 +1,6 @@
 package summary
 
 import (
-	"slices"
-
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
@@ -26,9 +24,11 @@ type GPUCache struct {
 type GPUCachePool struct {
 	GPU string `json:"gpu"`
 	// Kind is "graph" or "user" for private pools; absent: the default pool.
-	Kind          growth.GPUPoolKind `json:"kind,omitempty"`
-	Segments      int                `json:"segments"`
-	ReservedBytes int64              `json:"reserved_bytes"`
+	Kind     growth.GPUPoolKind `json:"kind,omitempty"`
+	Segments int                `json:"segments"`
+	// ExpandableSegments of these are mapped parts of expandable segments; absent: none.
+	ExpandableSegments int   `json:"expandable_segments,omitempty"`
+	ReservedBytes      int64 `json:"reserved_bytes"`
 	// AllocatedBytes have RoundingBytes beyond the requested sizes.
 	AllocatedBytes int64 `json:"allocated_bytes"`
 	RoundingBytes  int64 `json:"rounding_bytes"`
@@ -48,8 +48,7 @@ type GPUPinner struct {
 	// DType and Shape of the tensor in each block; absent: it is not known.
 	DType string  `json:"dtype,omitempty"`
 	Shape []int64 `json:"shape,omitempty"`
-	// Function and Component allocated the Sampled blocks; absent: none was sampled, or several
-	// stacks did.
+	// Function and Component allocated at least the Sampled blocks; absent: none was sampled.
 	Function  string `json:"function,omitempty"`
 	Component string `json:"component,omitempty"`
 	Sampled   int    `json:"sampled,omitempty"`
@@ -59,6 +58,8 @@ type GPUPinner struct {
 	Bytes     int64 `json:"bytes"`
 	Segments  int   `json:"segments"`
 	GainBytes int64 `json:"gain_bytes"`
+	// Expandable: all of these are pages.
+	Expandable bool `json:"expandable,omitempty"`
 }
 
 // GPUCacheCounts are the counts of the allocator on one GPU.
@@ -86,8 +87,8 @@ func gpuCacheOf(j *gpu.Judgement, components *component.Rules) *GPUCache {
 
 	for _, s := range j.Cache.Sums {
 		out.Pools = append(out.Pools, GPUCachePool{
-			GPU: s.GPU, Kind: s.Kind, Segments: s.Segments, ReservedBytes: s.Reserved,
-			AllocatedBytes: s.Allocated, RoundingBytes: s.Rounding, PendingBytes: s.Pending,
+			GPU: s.GPU, Kind: s.Kind, Segments: s.Segments, ExpandableSegments: s.Expandable,
+			ReservedBytes: s.Reserved, AllocatedBytes: s.Allocated, RoundingBytes: s.Rounding, PendingBytes: s.Pending,
 			PinnedBytes: s.Pinned, ReturnableBytes: s.Returnable, LargestFreeBytes: s.Largest,
 		})
 	}
@@ -108,11 +109,12 @@ func gpuCacheOf(j *gpu.Judgement, components *component.Rules) *GPUCache {
 
 func pinnerOf(p *gpu.Pinner, components *component.Rules) GPUPinner {
 	out := GPUPinner{
-		GPU: p.GPU, Sampled: p.Sampled, Blocks: p.Blocks, Bytes: p.Bytes, Segments: p.Segments, GainBytes: p.Gain,
+		GPU: p.GPU, Sampled: p.Sampled, Blocks: p.Blocks, Bytes: p.Bytes, Segments: p.Segments,
+		GainBytes: p.Gain, Expandable: p.Expandable,
 	}
 
 	if p.Stack != nil {
-		out.Function, out.Component = units.Name(pythonPlace(p.Stack)), components.Of(p.Stack)
+		out.Function, out.Component = units.Name(userPlaceText(p.Stack)), components.Of(p.Stack)
 	}
 
 	if p.Tensor != nil {
@@ -122,16 +124,11 @@ func pinnerOf(p *gpu.Pinner, components *component.Rules) GPUPinner {
 	return out
 }
 
-// pythonPlace is placeText without native frames, where there are others.
-func pythonPlace(s *growth.Stack) string {
-	python := *s
-	isNative := func(f growth.Frame) bool { return !f.Python }
-	python.Frames = slices.DeleteFunc(slices.Clone(s.Frames), isNative)
-	if len(python.Frames) == 0 {
-		return placeText(s)
-	}
-
-	return placeText(&python)
+// IsExpandable reports whether all segments of the default pools are expandable: PyTorch was started
+// with expandable_segments:True.
+func (c *GPUCache) IsExpandable() bool {
+	sum := c.Default()
+	return sum.Segments > 0 && sum.ExpandableSegments == sum.Segments
 }
 
 // Default sums the default pools of all GPUs.
@@ -152,6 +149,7 @@ func (c *GPUCache) sum(counts func(*GPUCachePool) bool) (sum GPUCachePool) {
 		}
 
 		sum.Segments += p.Segments
+		sum.ExpandableSegments += p.ExpandableSegments
 		sum.ReservedBytes += p.ReservedBytes
 		sum.AllocatedBytes += p.AllocatedBytes
 		sum.RoundingBytes += p.RoundingBytes

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
@@ -14,67 +16,113 @@ import (
 // gpuCacheAdvice is the meaning of a cache that grows, and a remedy.
 func gpuCacheAdvice(g *summary.GPUMemory) string {
 	const conf = "PYTORCH_CUDA_ALLOC_CONF="
+	expandable := ""
+	if mayExpand(g.Cache) {
+		expandable = "; try " + conf + "expandable_segments:True"
+	}
+
 	switch gpu.Diagnosis(g.Diagnosis) {
 	case gpu.DiagnosisFragmentation:
-		return "free memory lies between blocks in use, which keep its segments" + pinnersText(g) +
-			". Free these blocks, or allocate them before the temporary ones; try " + conf +
-			"expandable_segments:True, or max_split_size_mb:200; pad inputs to few shapes"
+		return "free memory lies between blocks in use, which keep its segments. Free these blocks, or " +
+			"allocate them before temporary ones; pad inputs to few shapes" + expandable
 	case gpu.DiagnosisPools:
-		return "free memory in private pools grows. Each CUDA graph that is captured without a pool has " +
-			"one of its own, and keeps it until the graph is deleted: capture fewer shapes, or give " +
-			"torch.cuda.graph() a shared pool=torch.cuda.graph_pool_handle()"
+		return "each CUDA graph that is captured without a pool has one of its own until it is deleted. " +
+			"Capture fewer shapes, or give torch.cuda.graph() a shared " +
+			"pool=torch.cuda.graph_pool_handle()"
 	case gpu.DiagnosisCache:
-		return "whole segments are free. torch.cuda.empty_cache() returns them to the driver, for " +
-			"others to use; PyTorch itself takes from them before it asks for more. " + conf +
+		return "whole segments are free. torch.cuda.empty_cache() returns them to the driver; " + conf +
 			"garbage_collection_threshold:0.8 returns old ones when memory gets short"
 	}
 
-	return "its cache is fragmented by varying shapes, or CUDA graphs have pools of their own. See " +
-		"torch.cuda.memory_summary(); try " + conf + "expandable_segments:True, inputs padded to few " +
-		"shapes, torch.cuda.empty_cache() between phases"
+	return "its cache is fragmented by varying shapes, or CUDA graphs have pools of their own: see " +
+		"torch.cuda.memory_summary(). Pad inputs to few shapes" + expandable
 }
 
-// pinnersText names the blocks that keep most memory; empty: none is known.
-func pinnersText(g *summary.GPUMemory) string {
-	if g.Cache == nil || len(g.Cache.Pinners) == 0 {
-		return ""
+// expandablePage is how much memory an expandable segment maps at a time for large blocks, in bytes:
+// kLargeBuffer of
+// https://github.com/pytorch/pytorch/blob/v2.6.0/c10/cuda/CUDACachingAllocator.cpp.
+const expandablePage = 20 << 20
+
+// mayExpand reports whether expandable segments may help: PyTorch has none yet, and its segments are
+// larger than their pages, in which a block keeps all of a page, too.
+func mayExpand(c *summary.GPUCache) bool {
+	switch {
+	case c == nil:
+		return true
+	case c.IsExpandable():
+		return false
+	case len(c.Pinners) == 0:
+		return true
 	}
 
-	return ": " + PinnerText(&g.Cache.Pinners[0])
+	p := &c.Pinners[0]
+	return p.GainBytes > expandablePage*int64(p.Segments)
 }
 
 // PinnerText says how much memory blocks of one kind keep, in segments that are free otherwise: "40
 // tensors float32 [512] (80 KiB) keep 40 segments (800 MiB)".
 func PinnerText(p *summary.GPUPinner) string {
-	kind := "blocks"
+	noun, verb := "block", "keeps"
 	if p.DType != "" {
-		kind = "tensors " + p.DType + shapeText(p.Shape)
+		noun = "tensor"
 	}
 
-	return fmt.Sprintf("%s %s (%s) keep %s (%s)",
-		units.Count(float64(p.Blocks)), kind, units.Bytes(float64(p.Bytes)), pinnedUnits(p),
-		units.Bytes(float64(p.GainBytes)))
+	if p.Blocks != 1 {
+		noun, verb = noun+"s", "keep"
+	}
+
+	if p.DType != "" {
+		noun += " " + p.DType + shapeText(p.Shape)
+	}
+
+	return fmt.Sprintf("%s %s (%s) %s %s (%s)", units.Count(float64(p.Blocks)), noun,
+		units.Bytes(float64(p.Bytes)), verb, pinnedUnits(p), units.Bytes(float64(p.GainBytes)))
 }
 
-// pinnerSite says which call allocated them; empty: it is not known.
-func pinnerSite(p *summary.GPUPinner) string {
-	switch {
-	case p.Function == "":
+// pinnerSite says which line allocated most of them, and its caller: "at least 49 of 57 allocated at
+// keep.py:9 add() < train.py:30 step()". The caller is left out where it has no room. Empty: it is not
+// known.
+func pinnerSite(p *summary.GPUPinner, room int) string {
+	if p.Function == "" {
 		return ""
-	case p.Sampled < p.Blocks:
-		return fmt.Sprintf("allocated by %s, as far as sampled (%d of %s)", Frame(p.Function), p.Sampled,
+	}
+
+	text := "allocated at "
+	if p.Sampled < p.Blocks {
+		text = fmt.Sprintf("at least %s of %s allocated at ", units.Count(float64(p.Sampled)),
 			units.Count(float64(p.Blocks)))
 	}
 
-	return "allocated by " + Frame(p.Function)
-}
-
-func pinnedUnits(p *summary.GPUPinner) string {
-	if p.Segments == 1 {
-		return "a segment"
+	var places []string
+	for frame := range strings.SplitSeq(p.Function, " < ") {
+		places = append(places, frameText(frame))
 	}
 
-	return units.Count(float64(p.Segments)) + " segments"
+	if whole := text + strings.Join(places, " < "); utf8.RuneCountInString(whole) <= room {
+		return whole
+	}
+	return text + places[0]
+}
+
+// frameText is a frame with its place first: "keep.py:9 add()".
+func frameText(frame string) string {
+	if m := profile.FrameWithLine.FindStringSubmatch(frame); m != nil {
+		return placeOf(frame) + " " + functionText(m[1])
+	}
+	return libraryFrame(frame)
+}
+
+// pinnedUnits counts the segments that the blocks keep, or pages of expandable ones.
+func pinnedUnits(p *summary.GPUPinner) string {
+	noun := "segment"
+	if p.Expandable {
+		noun = "page"
+	}
+
+	if p.Segments == 1 {
+		return "a " + noun
+	}
+	return units.Count(float64(p.Segments)) + " " + noun + "s"
 }
 
 func shapeText(shape []int64) string {
@@ -95,7 +143,7 @@ func pinnerLines(g *summary.GPUMemory) []string {
 
 	p := &g.Cache.Pinners[0]
 	lines := []string{PinnerText(p)}
-	if site := pinnerSite(p); site != "" {
+	if site := pinnerSite(p, ResultWidth-labelWidth); site != "" {
 		lines = append(lines, site)
 	}
 
@@ -107,8 +155,16 @@ func gpuStep(s *summary.Summary, d gpu.Diagnosis) string {
 	g := s.GPUInCharge()
 	if d == gpu.DiagnosisFragmentation && g != nil && g.Cache != nil && len(g.Cache.Pinners) > 0 {
 		p := &g.Cache.Pinners[0]
-		return fmt.Sprintf("free these blocks: empty_cache() then returns %s; or "+
-			"expandable_segments:True", units.Bytes(float64(p.GainBytes)))
+		text := "free these blocks: empty_cache() then returns " + units.Bytes(float64(p.GainBytes))
+		if mayExpand(g.Cache) {
+			text += "; or expandable_segments:True"
+		}
+		return text
+	}
+
+	isFragmented := d == gpu.DiagnosisFragmentation || d == gpu.DiagnosisCacheGrows
+	if isFragmented && g != nil && !mayExpand(g.Cache) {
+		return "pad inputs to few shapes; allocate what stays before temporary tensors"
 	}
 
 	return gpuSteps[d]
@@ -142,10 +198,10 @@ func gpuCacheLines(g *summary.GPUMemory) []string {
 		return nil
 	}
 
-	lines := []string{fmt.Sprintf("PyTorch's cache on the GPU: %s, of it free %s",
+	lines := []string{fmt.Sprintf("PyTorch has reserved %s on the GPU; free: %s",
 		units.Bytes(float64(reserved)), strings.Join(parts, ", "))}
 	if isWorth(common.PinnedBytes) && len(g.Cache.Pinners) > 0 {
-		lines = append(lines, "its "+PinnerText(&g.Cache.Pinners[0]))
+		lines = append(lines, PinnerText(&g.Cache.Pinners[0]))
 	}
 
 	return lines
@@ -172,7 +228,7 @@ func GPUCacheFacts(c *summary.GPUCache) (facts []string) {
 	for i := range c.Pinners {
 		p := &c.Pinners[i]
 		text := PinnerText(p)
-		if site := pinnerSite(p); site != "" {
+		if site := pinnerSite(p, ResultWidth); site != "" {
 			text += ", " + site
 		}
 
@@ -181,7 +237,7 @@ func GPUCacheFacts(c *summary.GPUCache) (facts []string) {
 
 	for _, n := range c.Counts {
 		facts = append(facts, fmt.Sprintf("GPU %s since the start: at most %s allocated, %s reserved; "+
-			"%s retries after the cache was emptied, %s out of memory", n.GPU,
+			"%s retries after the cache was emptied, %s out-of-memory errors", n.GPU,
 			units.Bytes(float64(n.PeakAllocatedBytes)), units.Bytes(float64(n.PeakReservedBytes)),
 			units.Count(float64(n.Retries)), units.Count(float64(n.OOMs))))
 	}

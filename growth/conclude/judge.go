@@ -59,11 +59,7 @@ func (t *Trace) AddChecks(p *Process) {
 	p.Decide()
 
 	if p.GPU != nil {
-		found := verdict.Findings{HasEnded: t.HasEnded}
-		t.GPUChecks.AddTo(&found, elapsed)
-		decided := *p.GPU
-		decided.Verdict = verdict.Decide(p.GPU.Verdict, found)
-		p.GPU = &decided
+		decideGPU(t, p)
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -25,41 +27,58 @@ const (
 	minWriteOnlyTime = 2 * time.Minute
 )
 
+// keptGrowth is growth that a container may keep: its halves as in verdict.Shape, its suspects, and
+// the present size, in bytes; growth.Unknown where there is none.
+type keptGrowth struct {
+	halves   float64
+	suspects []trend.Suspect
+	now      float64
+}
+
 // addKept adds the findings on the containers that keep the growth of a process.
 func (t *Trace) addKept(p *Process) {
 	keepers := t.KeepersOf(p.History)
-	waiting := garbageSearch(p, keepers)
-	p.Findings.Garbage = waiting != nil && waiting.Waits.For != ""
+	g := keptGrowth{halves: p.Judged.Shape.Halves, suspects: p.Suspects, now: growth.Unknown}
+	if sizes := p.History.Timeline.Series().Y; len(sizes) > 0 {
+		g.now = sizes[len(sizes)-1]
+	}
+	g.addTo(&p.Findings, mainSearch(p, keepers), garbageSearch(p, keepers))
+}
 
-	found := mainSearch(p, keepers)
+// addTo adds the findings of two searches, each nil where there is none: the one of which the first
+// path explains most of the growth, and the one that found most of it to be garbage.
+func (g keptGrowth) addTo(f *verdict.Findings, found, waiting *keeper.Search) {
+	f.Garbage = waiting != nil && waiting.Waits.For != ""
 	if found == nil {
 		return
 	}
+
 	path := &found.Paths[0]
 	if at := path.GrowingLink(); at >= 0 {
 		l := &path.Links[at]
 		isWhole := float64(path.Samples) >= minBoundSamples*float64(found.Samples)
-		p.Findings.AppendOnly = isAppendOnly(l)
-		p.Findings.WriteOnly = isWriteOnly(l) && isWhole
-		if b := boundOf(p, path, at); b != nil && isWhole {
-			p.Findings.Bound = b
+		f.AppendOnly = isAppendOnly(l)
+		f.WriteOnly = isWriteOnly(l) && isWhole
+		if b := g.boundOf(path, at); b != nil && isWhole {
+			f.Bound = b
 		}
 	}
 }
 
 // boundOf is the end of growth that a container with a limit keeps; nil: it has none, or has met
 // it, or its entries become larger. An entry takes as much as the growth of the first suspect says.
-func boundOf(p *Process, path *keeper.Path, at int) *verdict.Bound {
-	sizes, l := p.History.Timeline.Series().Y, &path.Links[at]
-	isLarger := p.Judged.Shape.Halves > sameHalves || slices.ContainsFunc(path.Links[at+1:],
+func (g keptGrowth) boundOf(path *keeper.Path, at int) *verdict.Bound {
+	l := &path.Links[at]
+	isLarger := g.halves > sameHalves || slices.ContainsFunc(path.Links[at+1:],
 		func(within keeper.Link) bool { return within.PerMinute > 0 })
-	if isLarger || l.Limit <= int64(l.Entries) || len(p.Suspects) == 0 || len(sizes) == 0 {
+	if isLarger || l.Limit <= int64(l.Entries) || len(g.suspects) == 0 || g.now == growth.Unknown {
 		return nil
 	}
-	first := &p.Suspects[0]
+
+	first := &g.suspects[0]
 	perEntry := first.Rate / (l.PerMinute / time.Minute.Seconds())
 	return &verdict.Bound{
-		Of: verdict.BoundContainer, Share: min(1, first.Share), Now: sizes[len(sizes)-1],
+		Of: verdict.BoundContainer, Share: min(1, first.Share), Now: g.now,
 		Left: perEntry * float64(l.Limit-int64(l.Entries)),
 	}
 }

@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,7 +50,7 @@ func TestPinners(t *testing.T) {
 		pinnedBy(others, 1), pinnedBy(others, 1), pinnedBy(keeps, 20), pinnedBy(nil),
 	}})
 	want := []Pinner{
-		{GPU: "0", Sampled: 4, Blocks: 5, Bytes: 10 * mib, Segments: 4, Gain: 80 * mib},
+		{GPU: "0", Stack: keeps, Sampled: 2, Blocks: 5, Bytes: 10 * mib, Segments: 4, Gain: 80 * mib},
 		{GPU: "0", Stack: others, Sampled: 2, Blocks: 2, Bytes: 2 * mib, Segments: 2, Gain: 40 * mib},
 		{
 			GPU: "0", Tensor: tensor.Blocks[0].Tensor, Blocks: 1, Bytes: 2 * mib, Segments: 1,
@@ -58,8 +60,61 @@ func TestPinners(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
+	temporary := pinnedBy(keeps, 2, 4)
+	temporary.Blocks[0].Lists, temporary.Blocks[1].Lists = 3, 2
+	returned := pinnedBy(others, 2)
+	returned.Blocks[0].Lists = 1
+	got = PinnersOf(&growth.GPUCache{
+		Lists: 5, Segments: []growth.GPUSegment{temporary, returned},
+	})
+	want = []Pinner{
+		{GPU: "0", Stack: keeps, Sampled: 1, Blocks: 1, Bytes: 2 * mib, Segments: 1, Gain: 20 * mib},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("beside temporary blocks: %+v\nwant %+v", got, want)
+	}
+
 	if got := PinnersOf(nil); got != nil {
 		t.Errorf("of no list: %+v", got)
+	}
+}
+
+// TestPinnersOfSites has blocks that are younger than the census, beside known tensors of their site.
+func TestPinnersOfSites(t *testing.T) {
+	t.Parallel()
+	known := func(stack *growth.Stack, size int64, shape ...int64) growth.GPUSegment {
+		s := pinnedBy(stack, size)
+		s.Blocks[0].Tensor = &growth.GPUTensor{DType: "uint8", Shape: shape}
+		return s
+	}
+	pages := pinnedBy(keeps, 2)
+	pages.Expandable = true
+
+	got := PinnersOf(&growth.GPUCache{Segments: []growth.GPUSegment{
+		known(keeps, 2, 7), known(keeps, 2, 7), pinnedBy(keeps, 2), pages, // all are of that kind
+		known(others, 3, 8), known(others, 3, 9), pinnedBy(others, 3), // any of two kinds
+		pinnedBy(others, 4), pages, // another site
+	}})
+	texts := make([]string, 0, len(got))
+	for _, p := range got {
+		text := fmt.Sprint(p.Blocks, " of ", p.Bytes/int64(p.Blocks)/mib, " MiB keep ", p.Gain/mib)
+		if p.Tensor != nil {
+			text += fmt.Sprint(" ", p.Tensor.Shape)
+		}
+		texts = append(texts, text)
+	}
+	slices.Sort(texts)
+	want := []string{
+		"1 of 3 MiB keep 20", "1 of 3 MiB keep 20 [8]", "1 of 3 MiB keep 20 [9]", "1 of 4 MiB keep 20",
+		"5 of 2 MiB keep 100 [7]",
+	}
+	if !slices.Equal(texts, want) {
+		t.Errorf("%q\nwant %q", texts, want)
+	}
+
+	whole := PinnersOf(&growth.GPUCache{Segments: []growth.GPUSegment{pages, pages}})
+	if len(whole) != 1 || !whole[0].Expandable || got[0].Expandable {
+		t.Errorf("expandable: %+v, %+v", whole, got[0])
 	}
 }
 
@@ -95,6 +150,19 @@ func TestDiagnosisOfCache(t *testing.T) {
 		}, DiagnosisPools},
 		"before the window": {
 			[]*growth.Snapshot{at(0, sum(0, 0)), at(20, sum(90, 50)), at(30, sum(90, 60))}, DiagnosisCache,
+		},
+		"one list amid a step": {
+			[]*growth.Snapshot{
+				at(10, sum(10, 5)), at(20, sum(20, 5)), at(30, sum(30, 5)), at(40, sum(40, 5)), at(50, sum(1, 5)),
+			},
+			DiagnosisFragmentation,
+		},
+		"one list in the window": {
+			[]*growth.Snapshot{at(0, sum(0, 0)), at(5, sum(80, 59)), at(30, sum(90, 60))},
+			DiagnosisFragmentation,
+		},
+		"no list in the window": {
+			[]*growth.Snapshot{at(0, sum(0, 0)), at(5, sum(90, 60)), at(30)}, DiagnosisCacheGrows,
 		},
 		"one list alone":    {[]*growth.Snapshot{at(20), at(30, sum(90, 60))}, DiagnosisCacheGrows},
 		"no list":           {[]*growth.Snapshot{at(20), at(30)}, DiagnosisCacheGrows},

@@ -1,6 +1,9 @@
 package mem
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // A Reader reads the memory of a process, as process.Process does.
 type Reader interface {
@@ -38,22 +41,53 @@ func PeekOne(memory Reader, address uint64, size int) ([]byte, error) {
 const maxRangeBytes = 16 << 20
 
 // ReadRange reads a range of memory, at most its first 16 MiB. Memory that it cannot read is zero.
+// It reads by pages, so that none is lost because another one is not in RAM.
 func ReadRange(memory Reader, s Span) ([]byte, error) {
-	s.End = min(s.End, s.Start+maxRangeBytes)
-	var addresses []uint64
-	for address := s.Start; address < s.End; address += PeekSize {
-		addresses = append(addresses, address)
+	contents, err := ReadRanges(memory, s)
+	if err != nil {
+		return nil, err
 	}
-	contents, err := memory.Peek(addresses, PeekSize)
+	return contents[0], nil
+}
+
+// ReadRanges is ReadRange for several ranges, which it reads at once.
+func ReadRanges(memory Reader, spans ...Span) ([][]byte, error) {
+	spans = slices.Clone(spans)
+	var pages []uint64
+	for i, s := range spans {
+		s.End = max(s.Start, s.End)
+		s.End = s.Start + min(s.Len(), maxRangeBytes)
+		spans[i] = s
+		for n := range pagesOf(s) {
+			pages = append(pages, AlignDown(s.Start, PeekSize)+n*PeekSize)
+		}
+	}
+	read, err := memory.Peek(pages, PeekSize)
 	if err != nil {
 		return nil, err
 	}
 
-	all := make([]byte, s.End-s.Start)
-	for i, content := range contents {
-		copy(all[i*PeekSize:], content)
+	contents := make([][]byte, len(spans))
+	for i, s := range spans {
+		contents[i] = make([]byte, s.Len())
+		for n := range pagesOf(s) {
+			if page := pages[n]; read[n] != nil && page < s.Start {
+				copy(contents[i], read[n][s.Start-page:])
+			} else if read[n] != nil {
+				copy(contents[i][page-s.Start:], read[n])
+			}
+		}
+		pages, read = pages[pagesOf(s):], read[pagesOf(s):]
 	}
-	return all, nil
+	return contents, nil
+}
+
+// pagesOf returns how many pages of PeekSize have a part of a range.
+func pagesOf(s Span) uint64 {
+	if s.Len() == 0 {
+		return 0
+	}
+	return (s.End-1)/PeekSize - s.Start/PeekSize + 1
 }
 
 // An offset is a byte offset in memory that was read.

@@ -129,8 +129,8 @@ func MeasuredOnGPU(t testing.TB, what, format string, arguments ...any) {
 }
 
 // BuildCachingAllocator compiles the stand-in for libc10_cuda.so against the real libc10 of the
-// distribution and the stand-in for the CUDA driver.
-func BuildCachingAllocator(t testing.TB) string {
+// distribution and the stand-in for the CUDA driver. Flags choose the layout: testdata/caching.cc.
+func BuildCachingAllocator(t testing.TB, flags ...string) string {
 	t.Helper()
 	c10, err := filepath.Glob("/usr/lib/*/libc10.so.*")
 	if err != nil || len(c10) == 0 {
@@ -138,6 +138,7 @@ func BuildCachingAllocator(t testing.TB) string {
 	}
 
 	driver := BuildLibrary(t, "libcuda.c", "libcuda.so.1")
-	return BuildLibrary(t, "caching.cc", "libc10_cuda.so", "-DTOTALS=long", driver, c10[0],
-		"-Wl,-rpath,"+filepath.Dir(driver))
+	return BuildLibrary(t, "caching.cc", "libc10_cuda.so", append([]string{
+		"-DTOTALS=long", driver, c10[0], "-Wl,-rpath," + filepath.Dir(driver),
+	}, flags...)...)
 }

@@ -7,13 +7,19 @@ the byte:
 --snapshot PATH  on SIGUSR1 the program writes torch.cuda.memory._snapshot() to PATH, pickled,
                  between two steps. PATH appears when it is whole. Then the program prints its
                  figures and does nothing for HOLD seconds
+--empty          it holds still until another SIGUSR1. Then it calls torch.cuda.empty_cache() and
+                 prints its figures again
 --figures        it prints its figures every second, too
 
-Figures are one line of "NAME VALUE" pairs. The program adds its own, as it counts them itself:
+Figures are one line of "NAME VALUE" pairs. The program adds its own, as it counts them itself. The
+others are of torch.cuda.memory_stats():
 
-allocated, active, reserved  bytes, by torch.cuda.memory_stats(); the same as
-                             memory_allocated() and memory_reserved() give
+allocated, active, reserved  bytes; the same as memory_allocated() and memory_reserved() give
+requested                    bytes of allocated, before they were rounded up
 segments, blocks             numbers: the allocator's segments, and the blocks in use in them
+peak_allocated, peak_reserved  bytes, since the start
+retries, ooms                numbers: calls of the driver that failed until the cache was emptied, and
+                             errors thrown
 """
 
 import argparse
@@ -40,8 +46,13 @@ def say(own):
         "allocated": stats["allocated_bytes.all.current"],
         "active": stats["active_bytes.all.current"],
         "reserved": stats["reserved_bytes.all.current"],
+        "requested": stats["requested_bytes.all.current"],
         "segments": stats["segment.all.current"],
         "blocks": stats["allocation.all.current"],
+        "peak_allocated": stats["allocated_bytes.all.peak"],
+        "peak_reserved": stats["reserved_bytes.all.peak"],
+        "retries": stats["num_alloc_retries"],
+        "ooms": stats["num_ooms"],
     }
     print(*(f"{name} {value}" for name, value in {**figures, **own}.items()), flush=True)
 
@@ -52,10 +63,20 @@ def save(path):
     os.rename(path + ".part", path)
 
 
+def empty(asked):
+    """Waits for a signal, and says what is left of the cache."""
+    while not asked:
+        time.sleep(0.1)
+    asked.clear()
+    torch.cuda.empty_cache()
+    say({})
+
+
 def run(step, truth):
     """Calls step(n) for n from 0 on. truth() gives the program's own figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--snapshot")
+    parser.add_argument("--empty", action="store_true")
     parser.add_argument("--figures", action="store_true")
     chosen = parser.parse_args()
 
@@ -74,6 +95,9 @@ def run(step, truth):
             asked.clear()
             save(chosen.snapshot)
             say(truth())
-            time.sleep(HOLD)
+            if chosen.empty:
+                empty(asked)
+            else:
+                time.sleep(HOLD)
         due = max(due + 1 / STEPS_PER_SECOND, time.monotonic() - 1)
         time.sleep(max(0, due - time.monotonic()))

@@ -11,7 +11,7 @@ torch.cuda.empty_cache() returns nothing, and dropping embeddings.kept makes all
 
 import case
 
-SEGMENTS = 40
+SEGMENTS = 100
 SEGMENT = 20 * case.MIB  # the allocator takes that much for tensors of 1 to 10 MiB
 KEPT = 2 * case.MIB
 IN_SEGMENT = SEGMENT // KEPT

@@ -1,13 +1,14 @@
-// Package caching reads PyTorch's caching allocator of GPU memory from outside: each segment that it
-// has from the driver, and the blocks in it, as torch.cuda.memory_snapshot() lists them. It sets no
-// probe, stops nothing and writes nothing.
+// Package caching reads PyTorch's caching allocator of GPU memory from outside: each segment that
+// it has from the driver, and the blocks in it, as torch.cuda.memory_snapshot() lists them. It sets
+// no probe, stops nothing and writes nothing.
 //
-// libc10_cuda publishes no offsets. So none is believed: the tables of allocated blocks are found in
-// the library's variables by their contents, and the fields of a block by its neighbours, which
+// libc10_cuda publishes no offsets. So none is believed: the tables of allocated blocks are found
+// in the library's variables by their contents, and the fields of a block by its neighbours, which
 // adjoin it (layout.go). From the allocated blocks the reader goes on to all blocks of their
-// segments, to their pools, and to the free blocks of these (pools.go). Memory changes while it is
-// read: a segment whose blocks do not fill it is read again, and is left out if that does not help. All memory that the package reads is hostile input: any contents cost bounded work and yield
-// some answer. Names follow c10/cuda/CUDACachingAllocator.cpp:
+// segments, to their pools, and to the other blocks of these (pools.go). Memory changes while it is
+// read: a segment whose blocks do not fill it is read again, and is left out if that does not help.
+// All memory that the package reads is hostile input: any contents cost bounded work and yield some
+// answer (limit.go). Names follow c10/cuda/CUDACachingAllocator.cpp:
 // https://github.com/pytorch/pytorch/blob/main/c10/cuda/CUDACachingAllocator.cpp
 package caching
 
@@ -27,8 +28,8 @@ import (
 // Reasons for which the segments are not known.
 var (
 	ErrNotLoaded = errors.New("PyTorch's caching allocator is not loaded")
-	// ErrNoBlocks means that no table of allocated blocks was found: there are none, or PyTorch uses
-	// another allocator, or a layout that is not known.
+	// ErrNoBlocks means that no table of allocated blocks was found: there are none, or PyTorch
+	// uses another allocator, or a layout that is not known.
 	ErrNoBlocks = errors.New("no table of its blocks was found")
 	errTooMany  = fmt.Errorf("more than %d blocks", maxBlocks)
 )
@@ -37,21 +38,26 @@ var (
 const (
 	maxBlocks        = 1 << 19
 	maxVariableBytes = 4 << 20 // of libc10_cuda
-	maxTables        = 1 << 10
+	maxTables        = 1 << 12 // in the variables, most of them by chance
 	maxPools         = 1 << 14
+	maxGPUs          = 64  // MAX_GPUS of bpf/source/block.bpf.h
 	batchBlocks      = 512 // are read at a time: few, so that little changes meanwhile
 )
 
-// A Reader reads the segments of one process, repeatedly. It keeps the layout that it has found.
+// A Reader reads the segments of one process, repeatedly.
 type Reader struct {
-	layout   *layout
-	memory   mem.Reader
-	code     mem.Spans // of libc10_cuda
-	tables   []table
+	finder   finder
+	memory   *limited
+	code     mem.Spans         // of libc10_cuda
 	blocks   map[uint64]*block // by address
 	pools    map[uint64]*pool  // by address
 	poolIDs  map[uint64][2]uint64
 	compared uint64 // BlockComparatorSize, by which pools are known
+	// devices are the GPUs of the pools of blocks, and newPools those that were not read yet.
+	devices  map[uint64]uint8
+	newPools []uint64
+	// statsBehind is how far before the large pool of a GPU its reserved_bytes are; 0: not known.
+	statsBehind int
 }
 
 // A block is a Block of the allocator.
@@ -67,8 +73,8 @@ type block struct {
 	prev, next          uint64
 }
 
-// Read returns the segments of a process, without stacks and tensors. The error is one of ErrNotLoaded
-// and ErrNoBlocks, or comes from reading.
+// Read returns the segments of a process, without stacks and tensors. The error is one of
+// ErrNotLoaded and ErrNoBlocks, or comes from reading.
 func (r *Reader) Read(p torch.Process) (*growth.GPUCache, error) {
 	maps, err := p.Maps()
 	if err != nil {
@@ -80,19 +86,22 @@ func (r *Reader) Read(p torch.Process) (*growth.GPUCache, error) {
 		return nil, ErrNotLoaded
 	}
 
-	r.memory, r.code = p, code
-	r.blocks, r.pools = make(map[uint64]*block), make(map[uint64]*pool)
-	r.poolIDs = make(map[uint64][2]uint64)
+	r.memory, r.code = newLimited(p), code
+	r.finder.memory = r.memory
+	r.blocks = make(map[uint64]*block, len(r.blocks)) // about as many as the last time
+	r.pools, r.poolIDs = make(map[uint64]*pool), make(map[uint64][2]uint64)
+	r.compared, r.devices, r.newPools = 0, make(map[uint64]uint8), nil
 
-	if err := r.findTables(variables); err != nil {
+	allocated, err := r.finder.findAllocated(variables)
+	if err != nil {
 		return nil, err
 	}
 
-	if len(r.tables) == 0 {
+	if len(allocated) == 0 {
 		return nil, ErrNoBlocks
 	}
 
-	if err := r.readAllocated(); err != nil {
+	if err := r.follow(allocated); err != nil {
 		return nil, err
 	}
 
@@ -114,7 +123,8 @@ func libraryOf(maps []process.Mapping) (variables, code mem.Spans) {
 		switch {
 		case isOwn && m.Execute:
 			code = append(code, span)
-		case (isOwn || isBehind) && m.Write && !m.Shared && variables.Len()+span.Len() <= maxVariableBytes:
+		case (isOwn || isBehind) && m.Write && !m.Shared &&
+			variables.Len()+span.Len() <= maxVariableBytes:
 			variables = append(variables, span)
 			isLast = true
 			continue
@@ -125,27 +135,9 @@ func libraryOf(maps []process.Mapping) (variables, code mem.Spans) {
 	return variables, code
 }
 
-// readAllocated reads the blocks of the tables, and all that they lead to in their segments.
-func (r *Reader) readAllocated() error {
-	for _, t := range r.tables {
-		pairs, err := t.pairs(r.memory)
-		if err != nil {
-			return err
-		}
-		addresses := make([]uint64, 0, len(pairs))
-		for _, p := range pairs {
-			addresses = append(addresses, p.block)
-		}
-		if err := r.follow(addresses); err != nil {
-			return err
-		}
-	}
-
-	return nil
-}
-
-// follow reads blocks, and the ones to which their links lead.
+// follow reads blocks that were not read yet, and the ones to which their links lead.
 func (r *Reader) follow(addresses []uint64) error {
+	addresses = r.unknown(addresses)
 	for len(addresses) > 0 {
 		if len(r.blocks)+len(addresses) > maxBlocks {
 			return errTooMany
@@ -156,15 +148,23 @@ func (r *Reader) follow(addresses []uint64) error {
 			if err != nil {
 				return err
 			}
-			for _, b := range read {
-				r.blocks[b.self] = b
-				next = append(next, b.prev, b.next)
+			for i := range read {
+				r.add(&read[i])
+				next = append(next, read[i].prev, read[i].next)
 			}
 		}
 		addresses = r.unknown(next)
 	}
 
 	return nil
+}
+
+func (r *Reader) add(b *block) {
+	r.blocks[b.self] = b
+	if _, ok := r.devices[b.pool]; !ok {
+		r.devices[b.pool] = b.device
+		r.newPools = append(r.newPools, b.pool)
+	}
 }
 
 // unknown returns the addresses of blocks that were not read yet, each once.
@@ -176,18 +176,18 @@ func (r *Reader) unknown(addresses []uint64) []uint64 {
 }
 
 // read reads the blocks at some addresses. It leaves out memory that cannot be one.
-func (r *Reader) read(addresses []uint64) ([]*block, error) {
-	contents, err := r.memory.Peek(addresses, r.layout.bytes())
+func (r *Reader) read(addresses []uint64) ([]block, error) {
+	contents, err := r.memory.Peek(addresses, r.finder.layout.bytes())
 	if err != nil {
 		return nil, err
 	}
 
-	var blocks []*block
+	blocks := make([]block, 0, len(addresses))
 	for i, content := range contents {
 		if content == nil {
 			continue
 		}
-		if b := r.layout.block(addresses[i], content); b.isPossible() {
+		if b := r.finder.layout.block(addresses[i], content); b.isPossible() {
 			blocks = append(blocks, b)
 		}
 	}
@@ -196,11 +196,14 @@ func (r *Reader) read(addresses []uint64) ([]*block, error) {
 }
 
 const (
-	blockUnit = 512     // kMinBlockSize: all sizes are multiples of it
-	maxSize   = 1 << 46 // no memory is larger, and the sum of many of them still fits an int64
+	blockUnit = 512 // kMinBlockSize: all sizes are multiples of it
+	// maxGPUBytes bounds the memory of a GPU: seven times of the largest. Sums of all GPUs fit an
+	// int64, and pages of 2 MiB can be counted one by one.
+	maxGPUBytes = 1 << 41
+	maxAddress  = 1 << 57 // of a GPU: five levels of page tables
 )
 
 func (b *block) isPossible() bool {
-	return b.address != 0 && b.size != 0 && b.size < maxSize && b.size%blockUnit == 0 &&
-		b.address+b.size > b.address && b.pool != 0
+	return b.device < maxGPUs && b.pool != 0 && b.address != 0 && b.address < maxAddress &&
+		b.size != 0 && b.size <= maxGPUBytes && b.size%blockUnit == 0
 }

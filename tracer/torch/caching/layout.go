@@ -1,15 +1,12 @@
 package caching
 
 import (
-	"math/bits"
-	"slices"
-
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
-// A layout is where a Block has its fields, in bytes from its start. All versions since 1.13 have the
-// same order; the fields before ptr have other sizes by version.
+// A layout is where a Block has its fields, in bytes from its start. All versions since 1.13 have
+// the same order; the fields before ptr have other sizes by version.
 type layout struct {
 	ptr           uint64
 	hasRequested  bool // requested_size, since 2.1
@@ -38,8 +35,8 @@ const (
 func (l *layout) bytes() int { return int(l.ptr + eventsAt + 8) }
 
 // block returns the fields of a Block.
-func (l *layout) block(self uint64, content []byte) *block {
-	b := &block{
+func (l *layout) block(self uint64, content []byte) block {
+	b := block{
 		self: self, device: content[0], stream: mem.Word(content, 8),
 		size: mem.Word(content, l.sizeAt()), requested: mem.Word(content, l.ptr-2*8),
 		pool: mem.Word(content, l.ptr-8), address: mem.Word(content, l.ptr),
@@ -57,167 +54,194 @@ func (l *layout) block(self uint64, content []byte) *block {
 	return b
 }
 
-// A table is a ska::flat_hash_map: https://github.com/pytorch/pytorch/blob/main/c10/util/flat_hash_map.h
-type table struct {
-	entries uint64 // address
-	slots   uint64 // number of them
-	size    int    // of an entry, in bytes
+// A finder finds the tables of allocated blocks in the library's variables, and the layout of the
+// blocks. It keeps both.
+type finder struct {
+	memory *limited
+	layout *layout  // nil: not known
+	tables mem.Span // in the variables; empty: not known
 }
 
-// Fields of a flat_hash_map, and of its entries: the distance from the wanted slot, then the value.
-const (
-	tableBytes    = 32
-	minSlots      = 2
-	maxSlots      = 1 << 20
-	maxDistance   = 64 // max_lookups
-	emptyDistance = -1
-	blockEntry    = 8 + 2*8 // void* to Block*
-	poolEntry     = 8 + 3*8 // MempoolId_t to PrivatePool*
-)
-
-// tableAt returns the table that may be at an offset of some memory.
-func tableAt(content []byte, at, entrySize int) (table, bool) {
-	entries, mask := mem.Word(content, at), mem.Word(content, at+8)
-	lookups, elements := int8(content[at+17]), mem.Word(content, at+24)
-	isTable := entries != 0 && entries%8 == 0 && mask+1 >= minSlots && mask < maxSlots &&
-		bits.OnesCount64(mask+1) == 1 && lookups > 0 && lookups <= maxDistance &&
-		elements > 0 && elements <= mask+1
-	// Its last entry is a sentinel without value.
-	return table{entries: entries, slots: mask + uint64(max(lookups, 0)), size: entrySize}, isTable
-}
-
-// values returns the values of the entries that are in use.
-func (t table) values(memory mem.Reader) ([][]byte, error) {
-	content, err := mem.ReadRange(memory, mem.Span{
-		Start: t.entries, End: t.entries + t.slots*uint64(t.size),
-	})
-	if err != nil {
-		return nil, err
-	}
-
-	var values [][]byte
-	for entry := range slices.Chunk(content, t.size) {
-		if distance := int8(entry[0]); len(entry) == t.size && distance >= 0 && distance <= maxDistance {
-			values = append(values, entry[8:])
-		}
-	}
-
-	return values, nil
-}
-
-// A pair is an entry of a table of allocated blocks.
-type pair struct{ address, block uint64 }
-
-// pairs returns the entries in use.
-func (t table) pairs(memory mem.Reader) ([]pair, error) {
-	values, err := t.values(memory)
-	pairs := make([]pair, 0, len(values))
-	for _, v := range values {
-		if p := (pair{mem.Word(v, 0), mem.Word(v, 8)}); p.block != 0 && p.block%8 == 0 {
-			pairs = append(pairs, p)
-		}
-	}
-
-	return pairs, err
-}
-
-// findTables finds the tables of allocated blocks in the library's variables, and the layout of the
-// blocks.
-func (r *Reader) findTables(variables mem.Spans) error {
-	r.tables = nil
-	for _, span := range variables {
-		content, err := mem.ReadRange(r.memory, span)
+// findAllocated returns the addresses of the allocated Blocks. It seeks their tables where they were
+// the last time, then in all of the library's variables, and finds the layout of the blocks. It
+// tries twice: a table may have grown meanwhile.
+func (f *finder) findAllocated(variables mem.Spans) (blocks []uint64, err error) {
+	for _, within := range []mem.Spans{variables.Within(f.tables), variables, variables} {
+		found, err := f.candidatesIn(within)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for at := 0; at+tableBytes <= len(content) && len(r.tables) < maxTables; at += 8 {
-			t, ok := tableAt(content, at, blockEntry)
-			if !ok {
-				continue
-			}
-			pairs, err := t.pairs(r.memory)
-			if err != nil {
-				return err
-			}
-			isOfBlocks, err := r.fits(pairs)
-			if err != nil {
-				return err
-			}
-			if isOfBlocks {
-				r.tables = append(r.tables, t)
+
+		if blocks, err = f.choose(found); err != nil || len(blocks) != 0 {
+			return blocks, err
+		}
+	}
+
+	return nil, nil
+}
+
+// A candidate may be a table of allocated blocks: its entries lead to structures with the address
+// of the entry at offset ptr.
+type candidate struct {
+	address uint64
+	blocks  []uint64
+	ptr     uint64
+	fitting int // of the entries that were checked
+}
+
+// candidatesIn returns the candidates in some variables.
+func (f *finder) candidatesIn(variables mem.Spans) (found []candidate, err error) {
+	for _, span := range variables {
+		content, err := mem.ReadRange(f.memory, span)
+		if err != nil {
+			return nil, err
+		}
+
+		tables, err := f.memory.tablesIn(content, blockEntry)
+		if err != nil {
+			return nil, err
+		}
+
+		values, err := f.memory.values(tables)
+		if err != nil {
+			return nil, err
+		}
+
+		pairs := make([][]pair, len(tables))
+		for i := range tables {
+			pairs[i] = pairsOf(values[i])
+		}
+
+		fits, err := f.fits(pairs)
+		if err != nil {
+			return nil, err
+		}
+
+		for i, c := range fits {
+			if c.fitting > 0 {
+				c.address = span.Start + uint64(tables[i].offset)
+				found = append(found, c)
 			}
 		}
 	}
 
-	return nil
+	return found, nil
 }
 
 const (
 	sampledBlocks = 64 // of a table are checked
-	minFitShare   = 0.9
+	minFitShare   = 0.1
 	firstPtr      = 40 // the first offset at which ptr may be
-	lastPtr       = 160
+	lastPtr       = 112
 )
 
-// fits reports whether the entries are blocks by their addresses. It learns the layout from them.
-func (r *Reader) fits(pairs []pair) (bool, error) {
-	pairs = pairs[:min(len(pairs), sampledBlocks)]
-	addresses := make([]uint64, len(pairs))
-	for i, p := range pairs {
-		addresses[i] = p.block
+// fits returns a candidate for the pairs of each table. Those that do not fit are without blocks.
+func (f *finder) fits(tables [][]pair) ([]candidate, error) {
+	var addresses []uint64
+	for _, pairs := range tables {
+		for _, p := range pairs[:min(len(pairs), sampledBlocks)] {
+			addresses = append(addresses, p.block)
+		}
 	}
 
-	contents, err := r.memory.Peek(addresses, lastPtr+eventsAt+8)
+	contents, err := f.memory.Peek(addresses, lastPtr+eventsAt+8)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 
-	var fitting map[uint64]int
+	n := 0 // blocks
+	candidates := make([]candidate, len(tables))
+	for i, pairs := range tables {
+		sampled := min(len(pairs), sampledBlocks)
+		c := &candidates[i]
+		c.ptr, c.fitting = fit(pairs, contents[:sampled])
+		contents = contents[sampled:]
+		if c.fitting == 0 {
+			continue
+		}
+		if n += len(pairs); n > maxBlocks {
+			return nil, errTooMany
+		}
+		for _, p := range pairs {
+			c.blocks = append(c.blocks, p.block)
+		}
+	}
+
+	return candidates, nil
+}
+
+// fit returns the offset at which most of the blocks that were read have the addresses of their
+// entries, and how many have them; 0: too few, even if most change meanwhile.
+func fit(pairs []pair, contents [][]byte) (ptr uint64, fitting int) {
 	for at := uint64(firstPtr); at <= lastPtr; at += 8 {
 		n := 0
 		for i, content := range contents {
-			if content != nil && pairs[i].address != 0 && mem.Word(content, at) == pairs[i].address &&
+			if content != nil && mem.Word(content, at) == pairs[i].address &&
 				content[at+allocatedAt] == 1 {
 				n++
 			}
 		}
-		if n > 0 && float64(n) >= minFitShare*float64(len(pairs)) {
-			fitting = map[uint64]int{at: n}
-			break
+		if n > fitting && float64(n) >= minFitShare*float64(len(contents)) {
+			ptr, fitting = at, n
 		}
 	}
 
-	for at := range fitting {
-		if r.layout == nil || r.layout.ptr != at {
-			r.layout, err = r.layoutWith(at, contents)
-		}
-		return r.layout != nil && err == nil, err
-	}
-
-	return false, nil
+	return ptr, fitting
 }
 
-// layoutWith returns the layout with ptr at an offset that makes blocks adjoin their neighbours.
-func (r *Reader) layoutWith(ptr uint64, contents [][]byte) (*layout, error) {
+// choose returns the blocks of the candidates whose ptr has the offset that most blocks have, and
+// keeps where they are. It learns the layout if it is another one.
+func (f *finder) choose(candidates []candidate) (blocks []uint64, err error) {
+	fitting := make(map[uint64]int)
+	for _, c := range candidates {
+		fitting[c.ptr] += c.fitting
+	}
+
+	ptr := uint64(0)
+	for at, n := range fitting {
+		if n > fitting[ptr] || n == fitting[ptr] && at < ptr {
+			ptr = at
+		}
+	}
+
+	var tables mem.Span
+	for _, c := range candidates {
+		if c.ptr != ptr {
+			continue
+		}
+		blocks = append(blocks, c.blocks...)
+		if tables.End == 0 {
+			tables.Start = c.address
+		}
+		tables.End = c.address + tableBytes
+	}
+
+	if len(blocks) == 0 {
+		return nil, nil
+	}
+
+	if f.layout == nil || f.layout.ptr != ptr {
+		if f.layout, err = f.layoutWith(ptr, blocks); f.layout == nil {
+			return nil, err
+		}
+	}
+
+	// Shards that are empty now may be before and behind.
+	const others = (mutexShards - 1) * tableBytes
+	f.tables = mem.Span{Start: tables.Start - min(others, tables.Start), End: tables.End + others}
+	return blocks, nil
+}
+
+// layoutWith returns the layout with ptr at an offset that makes most blocks adjoin their
+// neighbours; nil: none does.
+func (f *finder) layoutWith(ptr uint64, addresses []uint64) (*layout, error) {
+	addresses = addresses[:min(len(addresses), sampledBlocks)]
 	var best *layout
 	most := 0
 	for _, l := range []*layout{{ptr, true, true}, {ptr, false, false}} {
-		n := 0
-		for _, content := range contents {
-			if content == nil {
-				continue
-			}
-			b := l.block(0, content)
-			if !b.isPossible() || b.address%blockUnit != 0 {
-				continue
-			}
-			adjoins, err := r.adjoinsNext(l, b)
-			if err != nil {
-				return nil, err
-			}
-			if adjoins {
-				n++
-			}
+		n, err := f.adjoining(l, addresses)
+		if err != nil {
+			return nil, err
 		}
 		if n > most {
 			best, most = l, n
@@ -227,16 +251,36 @@ func (r *Reader) layoutWith(ptr uint64, contents [][]byte) (*layout, error) {
 	return best, nil
 }
 
-// adjoinsNext reports whether a block ends where the next one begins; it may be the last.
-func (r *Reader) adjoinsNext(l *layout, b *block) (bool, error) {
-	if b.next == 0 {
-		return l.hasRequested == (b.requested <= b.size), nil
+// adjoining returns how many blocks end where the next one begins, or are the last.
+func (f *finder) adjoining(l *layout, addresses []uint64) (n int, err error) {
+	contents, err := f.memory.Peek(addresses, l.bytes())
+	if err != nil {
+		return 0, err
 	}
 
-	content, err := mem.PeekOne(r.memory, b.next, l.bytes())
-	if err != nil || content == nil {
-		return false, err
+	var blocks []block
+	var neighbours []uint64
+	for i, content := range contents {
+		if content == nil {
+			continue
+		}
+		if b := l.block(addresses[i], content); b.isPossible() && b.address%blockUnit == 0 {
+			blocks = append(blocks, b)
+			neighbours = append(neighbours, b.next)
+		}
 	}
 
-	return l.block(b.next, content).address == b.address+b.size, nil
+	contents, err = f.memory.Peek(neighbours, l.bytes())
+	if err != nil {
+		return 0, err
+	}
+
+	for i, b := range blocks {
+		isLast := b.next == 0 && l.hasRequested == (b.requested <= b.size)
+		if isLast || contents[i] != nil && l.block(b.next, contents[i]).address == b.address+b.size {
+			n++
+		}
+	}
+
+	return n, nil
 }

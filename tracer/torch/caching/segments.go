@@ -12,30 +12,62 @@ import (
 // A chain is the blocks of one segment, in order.
 type chain []*block
 
-// maxReadings of a segment that changes while it is read.
-const maxReadings = 3
+// Bounds of repairing a segment that changes while it is read.
+const (
+	maxReadings    = 12
+	repairedBlocks = 64 // are read at a time
+)
 
 // cache makes segments of the blocks.
 func (r *Reader) cache() (*growth.GPUCache, error) {
 	c := &growth.GPUCache{}
+	var broken []*block           // the first ones of segments that changed
+	used := make(map[*block]bool) // heads
 	for _, head := range r.heads() {
+		if used[head] {
+			continue
+		}
 		blocks, isWhole, err := r.chainFrom(head)
 		if err != nil {
 			return nil, err
 		}
+		if !isWhole || blocks[0] != head {
+			broken = append(broken, head)
+		}
 		if !isWhole {
-			c.Changed++
 			continue
 		}
-		c.Segments = append(c.Segments, r.segments(blocks)...)
+		if !used[blocks[0]] {
+			used[blocks[0]] = true
+			c.Segments = append(c.Segments, r.segments(blocks)...)
+		}
 	}
 
 	c.Segments = withoutOverlaps(c.Segments)
+	c.Changed = missing(c.Segments, broken)
 	c.Sums = c.Sum()
 	var err error
 	c.Stats, err = r.stats(c)
 	return c, err
 }
+
+// missing returns how many blocks are in none of the segments, which are sorted.
+func missing(segments []growth.GPUSegment, blocks []*block) (n int) {
+	for _, b := range blocks {
+		gpu := strconv.Itoa(int(b.device))
+		i, _ := slices.BinarySearchFunc(segments, b.address, func(s growth.GPUSegment, a uint64) int {
+			return cmp.Or(compareGPUs(s.GPU, gpu), cmp.Compare(s.Address+uint64(s.Size)-1, a))
+		})
+		if i == len(segments) || segments[i].GPU != gpu || segments[i].Address > b.address {
+			n++
+		}
+	}
+
+	return n
+}
+
+// compareGPUs orders GPUs by number.
+func compareGPUs(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
 // heads returns the first blocks of segments, by address.
 func (r *Reader) heads() []*block {
@@ -52,60 +84,110 @@ func (r *Reader) heads() []*block {
 	return heads
 }
 
-// chainFrom returns the blocks that follow a head, and whether they adjoin each other. It reads them
-// again where they do not.
-func (r *Reader) chainFrom(head *block) (blocks chain, isWhole bool, err error) {
-	for reading := range maxReadings {
-		if reading > 0 {
-			if err := r.readAgain(head.self); err != nil {
-				return nil, false, err
-			}
-		}
-		if blocks, isWhole = r.walk(head.self); isWhole {
+// chainFrom returns the blocks of the segment of a block, from its first one on, and whether they
+// adjoin each other. It reads some again where they do not.
+func (r *Reader) chainFrom(b *block) (blocks chain, isWhole bool, err error) {
+	for range maxReadings {
+		if blocks, isWhole = r.walk(r.headOf(b)); isWhole {
 			return blocks, true, nil
+		}
+		if !r.memory.canRepeat() {
+			break
+		}
+		if b, err = r.readAgain(b, blocks); b == nil || err != nil {
+			return nil, false, err
 		}
 	}
 
 	return nil, false, nil
 }
 
-// walk follows the links of known blocks.
-func (r *Reader) walk(self uint64) (blocks chain, isWhole bool) {
-	var last *block
-	for self != 0 {
-		b := r.blocks[self]
-		if b == nil || len(blocks) > len(r.blocks) {
-			return nil, false
+// headOf returns the first block of the segment of a block, by the links of known blocks. Another
+// block is the first one once the first one is merged with the one behind it.
+func (r *Reader) headOf(b *block) *block {
+	for range r.blocks {
+		if b.prev == 0 || !r.isLinked(b) {
+			break
 		}
-		switch {
-		case last == nil && b.prev != 0:
-			return nil, false
-		case last == nil:
-		case b.prev != last.self, b.address != last.address+last.size, b.pool != last.pool,
-			b.device != last.device:
-			return nil, false
-		}
-		blocks = append(blocks, b)
-		last, self = b, b.next
+		b = r.blocks[b.prev]
+		r.memory.steps--
 	}
 
-	return blocks, len(blocks) > 0
+	return b
 }
 
-// readAgain reads the blocks from one on, one after the other.
-func (r *Reader) readAgain(self uint64) error {
-	seen := make(map[uint64]bool)
-	for self != 0 && !seen[self] && len(seen) < maxBlocks {
-		seen[self] = true
-		read, err := r.read([]uint64{self})
-		if err != nil || len(read) == 0 {
-			return err
-		}
-		r.blocks[self] = read[0]
-		self = read[0].next
+// walk follows the links of known blocks from one on. It returns the blocks that adjoin each other,
+// and whether they are all of the segment.
+func (r *Reader) walk(b *block) (blocks chain, isWhole bool) {
+	if b.prev != 0 || r.pools[b.pool] == nil {
+		return nil, false
 	}
 
-	return nil
+	blocks = chain{b}
+	for b.next != 0 {
+		last := b
+		b = r.blocks[last.next]
+		r.memory.steps--
+		if b == nil || b.prev != last.self || b.address != last.address+last.size ||
+			b.pool != last.pool || b.device != last.device || b.stream != last.stream {
+			return blocks, false
+		}
+		blocks = append(blocks, b)
+	}
+
+	return blocks, true
+}
+
+// readAgain reads the blocks around the place where the segment of a block breaks off, behind the
+// blocks that adjoin each other. It returns a block of the segment; nil: none is there any more.
+func (r *Reader) readAgain(b *block, blocks chain) (*block, error) {
+	if len(blocks) > 0 {
+		b = blocks[len(blocks)-1]
+	}
+
+	addresses := []uint64{b.self, b.prev}
+	for _, before := range blocks[max(0, len(blocks)-repairedBlocks/2):] {
+		addresses = append(addresses, before.self)
+	}
+	for next := b.next; len(addresses) < repairedBlocks && next != 0; {
+		addresses = append(addresses, next)
+		known := r.blocks[next]
+		if known == nil {
+			break
+		}
+		next = known.next
+	}
+
+	for _, a := range addresses {
+		delete(r.blocks, a)
+	}
+
+	if err := r.follow(slices.Clone(addresses)); err != nil {
+		return nil, err
+	}
+
+	// A block that was merged with the next one may look as before. Its neighbor no longer refers
+	// to it.
+	if last := r.blocks[b.self]; last != nil {
+		next := r.blocks[last.next]
+		if next != nil && next.prev != last.self && r.isLinked(next) {
+			return next, nil
+		}
+	}
+
+	for _, a := range addresses {
+		if again := r.blocks[a]; again != nil {
+			return again, nil
+		}
+	}
+
+	return nil, nil
+}
+
+// isLinked reports whether a block is the first one, or the next one of the block before it.
+func (r *Reader) isLinked(b *block) bool {
+	before := r.blocks[b.prev]
+	return b.prev == 0 || before != nil && before.next == b.self
 }
 
 // segments returns the mapped parts of a chain: all of it, or parts of an expandable segment.
@@ -152,8 +234,8 @@ func (r *Reader) segment(blocks chain, isExpandable bool) growth.GPUSegment {
 	return s
 }
 
-// poolOf names a pool: the first number of a MempoolId_t is of a capture that has a pool of its own,
-// the second one of torch.cuda.MemPool and graph_pool_handle().
+// poolOf names a pool: the first number of a MempoolId_t is of a capture that has a pool of its
+// own, the second one of torch.cuda.MemPool and graph_pool_handle().
 // https://github.com/pytorch/pytorch/blob/main/c10/cuda/CUDACachingAllocator.cpp, MemPool::MemPool
 func (r *Reader) poolOf(p *pool) growth.GPUPool {
 	if p.owner == 0 {
@@ -168,19 +250,23 @@ func (r *Reader) poolOf(p *pool) growth.GPUPool {
 	return growth.GPUPool{Kind: growth.GPUPoolGraph, ID: id}
 }
 
-// withoutOverlaps sorts segments, and drops those that overlap an earlier one of the same GPU: no
-// allocator has such.
+// withoutOverlaps sorts segments, and drops those that overlap an earlier one of the same GPU, or
+// are more than a GPU has: no allocator has such.
 func withoutOverlaps(segments []growth.GPUSegment) []growth.GPUSegment {
-	slices.SortFunc(segments, func(a, b growth.GPUSegment) int {
-		return cmp.Or(cmp.Compare(len(a.GPU), len(b.GPU)), cmp.Compare(a.GPU, b.GPU),
-			cmp.Compare(a.Address, b.Address))
+	slices.SortStableFunc(segments, func(a, b growth.GPUSegment) int {
+		return cmp.Or(compareGPUs(a.GPU, b.GPU), cmp.Compare(a.Address, b.Address))
 	})
+
 	kept := segments[:0]
+	end, left := uint64(0), int64(0)
 	for _, s := range segments {
-		if n := len(kept); n > 0 && kept[n-1].GPU == s.GPU &&
-			s.Address < kept[n-1].Address+uint64(kept[n-1].Size) {
+		if len(kept) == 0 || kept[len(kept)-1].GPU != s.GPU {
+			end, left = 0, maxGPUBytes
+		}
+		if s.Address < end || s.Size > left {
 			continue
 		}
+		end, left = s.Address+uint64(s.Size), left-s.Size
 		kept = append(kept, s)
 	}
 
@@ -194,49 +280,60 @@ const (
 	statArray    = 3 * 4 * 8
 	statsScanned = 16 << 10 // bytes before the large pool of a GPU in which its counts are sought
 	peakAt       = 8
+	maxFailures  = 1 << 40
 )
 
 // stats returns the counts of each GPU that agree with its segments.
 func (r *Reader) stats(c *growth.GPUCache) (stats []growth.GPUCacheStats, err error) {
+	gpus := r.gpus()
+	isKnown := make(map[string]bool)
 	for _, a := range r.poolAddresses() {
 		p := r.pools[a]
-		if p.owner != 0 || p.isSmall {
+		gpu, ok := gpus[a]
+		if p.owner != 0 || p.isSmall || !ok || isKnown[gpu] {
 			continue
 		}
-		gpu := r.gpuOf(p)
 		found, ok, err := r.statsBefore(p.self, gpu, c.Sums)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
+			isKnown[gpu] = true
 			stats = append(stats, found)
 		}
 	}
 
-	slices.SortFunc(stats, func(a, b growth.GPUCacheStats) int { return cmp.Compare(a.GPU, b.GPU) })
+	slices.SortFunc(stats, func(a, b growth.GPUCacheStats) int { return compareGPUs(a.GPU, b.GPU) })
 	return stats, nil
 }
 
-// gpuOf returns the GPU of a default pool, by a block of it or of the pool beside it.
-func (r *Reader) gpuOf(p *pool) string {
-	for _, b := range r.blocks {
-		if near := r.pools[b.pool]; near != nil && near.owner == 0 &&
-			(near == p || near.self > p.self && near.self-p.self <= poolBytes+4*8) {
-			return strconv.Itoa(int(b.device))
+// gpus returns the GPUs of the default pools for large blocks, by blocks of them or of the pools
+// beside them.
+func (r *Reader) gpus() map[uint64]string {
+	gpus := make(map[uint64]string)
+	for a, p := range r.pools {
+		number, ok := r.devices[a]
+		for size := uint64(minPoolBytes); !ok && size <= maxPoolBytes; size += 8 {
+			if near := r.pools[a+size]; near != nil && near.owner == p.owner {
+				number, ok = r.devices[a+size]
+			}
+		}
+		if ok {
+			gpus[a] = strconv.Itoa(int(number))
 		}
 	}
 
-	return ""
+	return gpus
 }
 
-// statsBefore seeks the counts before a large pool: reserved_bytes, and allocated_bytes before it.
+// statsBefore seeks the counts before a large pool: reserved_bytes, and allocated_bytes before it. Blocks
+// come and go while they are read, segments hardly do.
 func (r *Reader) statsBefore(
 	large uint64, gpu string, sums []growth.GPUCacheSum,
 ) (growth.GPUCacheStats, bool, error) {
-	var allocated, reserved uint64
+	var reserved uint64
 	for _, s := range sums {
 		if s.GPU == gpu {
-			allocated += uint64(s.Allocated)
 			reserved += uint64(s.Reserved)
 		}
 	}
@@ -252,14 +349,18 @@ func (r *Reader) statsBefore(
 	}
 
 	behind := 4 * statArray // reserved, active, inactive_split, requested
-	if !r.layout.hasRequested {
+	if !r.finder.layout.hasRequested {
 		behind = 3 * statArray
 	}
 
 	for at := statArray; at+behind+16 <= len(content); at += 8 {
-		if mem.Word(content, at) != reserved || mem.Word(content, at-statArray) != allocated {
+		isKnown := len(content)-at == r.statsBehind
+		isFound := mem.Word(content, at) == reserved && isStatArray(content[at:])
+		allocated := mem.Word(content, at-statArray)
+		if !isKnown && !isFound || !isStatArray(content[at-statArray:]) {
 			continue
 		}
+
 		s := growth.GPUCacheStats{
 			GPU:           gpu,
 			PeakAllocated: int64(mem.Word(content, at-statArray+peakAt)),
@@ -267,12 +368,22 @@ func (r *Reader) statsBefore(
 			Retries:       int64(mem.Word(content, at+behind)),
 			OOMs:          int64(mem.Word(content, at+behind+8)),
 		}
-		isPossible := s.PeakAllocated >= int64(allocated) && s.PeakReserved >= int64(reserved) &&
-			s.PeakReserved < maxSize && s.Retries >= 0 && s.OOMs >= 0 && s.Retries < 1<<40
+		isPossible := allocated <= maxGPUBytes && s.PeakAllocated >= int64(allocated) &&
+			s.PeakAllocated <= s.PeakReserved && s.PeakReserved <= maxGPUBytes &&
+			min(s.Retries, s.OOMs) >= 0 && max(s.Retries, s.OOMs) < maxFailures
 		if isPossible {
+			r.statsBehind = len(content) - at
 			return s, true, nil
 		}
 	}
 
 	return none, false, nil
+}
+
+// isStatArray reports whether some memory may be a StatArray: its first Stat is the sum of the other
+// two, and its peak is not below.
+func isStatArray(content []byte) bool {
+	const one = statArray / 3
+	all := mem.Word(content, 0)
+	return all == mem.Word(content, one)+mem.Word(content, 2*one) && mem.Word(content, peakAt) >= all
 }

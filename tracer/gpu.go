@@ -56,8 +56,8 @@ func (g *gpuState) addTo(
 	}
 }
 
-// readCaches reads the segments of PyTorch's caching allocator in all targets, by PID, and which blocks
-// are in use in them.
+// readCaches reads the segments of PyTorch's caching allocator in all targets, by PID, and which
+// blocks are in use in them.
 func (g *gpuState) readCaches() (map[int]*growth.GPUCache, gpu.Lists) {
 	caches, lists := make(map[int]*growth.GPUCache), make(gpu.Lists)
 	for _, m := range g.processes() {
@@ -73,8 +73,8 @@ func (g *gpuState) readCaches() (map[int]*growth.GPUCache, gpu.Lists) {
 	return caches, lists
 }
 
-// listBlocks reads the segments of PyTorch's caching allocator; nil: there is none, or it cannot be
-// read.
+// listBlocks reads the segments of PyTorch's caching allocator; nil: there is none, or it cannot
+// be read.
 func (t *target) listBlocks() *growth.GPUCache {
 	t.listing.Lock()
 	defer t.listing.Unlock()
@@ -85,8 +85,8 @@ func (t *target) listBlocks() *growth.GPUCache {
 	return cache
 }
 
-// nameOrigins sets the stacks and tensors of the cache's segments and blocks that are known, and in how
-// many lists each block has been.
+// nameOrigins sets the stacks and tensors of the cache's segments and blocks that are known, and
+// in how many lists each block has been.
 func (t *target) nameOrigins(cache *growth.GPUCache, known *gpu.Origins, started uint64) {
 	t.countLists(cache)
 	known = cmp.Or(known, &gpu.Origins{})
@@ -169,8 +169,8 @@ func (g *gpuState) initialPIDs() map[int]int {
 	return pids
 }
 
-// A listedBlock is a block of the lists before: in how many lists it has been, and for how many since
-// then its segment was in none.
+// A listedBlock is a block of the lists before: in how many lists it has been, and for how many
+// since then its segment was in none.
 type listedBlock struct {
 	size          int64
 	lists, missed int
@@ -180,8 +180,8 @@ type listedBlock struct {
 // be gone.
 const maxMissed = 3
 
-// countLists counts in how many of the latest lists each block was allocated. A segment that changed
-// while it was read is in no list, and says nothing of its blocks.
+// countLists counts in how many of the latest lists each block was allocated. A segment that
+// changed while it was read is in no list, and says nothing of its blocks.
 func (t *target) countLists(cache *growth.GPUCache) {
 	t.cacheLists++
 	cache.Lists = t.cacheLists

@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// blockProbing opens and closes the probes on PyTorch's CUDA caching allocator: all the time, in bursts,
-// or not at all.
+// blockProbing opens and closes the probes on PyTorch's CUDA caching allocator: all the time, in
+// bursts, or not at all.
 type blockProbing struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
@@ -79,8 +79,8 @@ func (p *blockProbing) setBlockInterval(interval uint64) error {
 	return nil
 }
 
-// PauseBlocks ends a burst: blocks are not sampled until the next call of FollowBlocks. Bursts last
-// for so long, at least.
+// PauseBlocks ends a burst: blocks are not sampled until the next call of FollowBlocks. Bursts
+// last for so long, at least.
 func (p *blockProbing) PauseBlocks(length time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,8 +123,8 @@ func (p *blockProbing) inAllGPUs(call func(*source.GPU) error) {
 	_ = source.InParallel(calls) // the rest is detached when allocscope exits
 }
 
-// ListsBlocks reports whether the list of PyTorch's caching allocator can be read in all targets that
-// have blocks, and in one at least.
+// ListsBlocks reports whether the list of PyTorch's caching allocator can be read in all targets
+// that have blocks, and in one at least.
 func (p *blockProbing) ListsBlocks() bool {
 	found := false
 	for pid, totals := range gpu.ReadTorchTotals(p.kernel) {
@@ -140,8 +140,8 @@ func (p *blockProbing) ListsBlocks() bool {
 	return found
 }
 
-// readGPUs reads the memory on GPUs. lists are the blocks in use before, by PID. Sampled blocks that
-// have come back between two bursts are removed from the kernel's map.
+// readGPUs reads the memory on GPUs. lists are the blocks in use before, by PID. Sampled blocks
+// that have come back between two bursts are removed from the kernel's map.
 func (p *blockProbing) readGPUs(bins estimate.BirthBins, lists gpu.Lists) (*gpu.Totals, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

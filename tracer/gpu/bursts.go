@@ -12,14 +12,15 @@ import (
 // Bursts are the times in which PyTorch's blocks were sampled, in order, in ns, CLOCK_MONOTONIC.
 // Until the first pause there is one, and all blocks are known.
 //
-// Frees between bursts are not seen. A temporary that was in use when a burst ended has come back since,
-// and its address may be another block's. So a sampled block counts only if it has outlived
-// settledShare of a burst's length before that burst ended, and only once it has outlived the whole
-// length within bursts. The blocks of a pause are estimated by the blocks that count of the last length
-// before it.
+// Frees between bursts are not seen. A temporary that was in use when a burst ended has come
+// back since, and its address may be another block's. So a sampled block counts only if it has
+// outlived settledShare of a burst's length before that burst ended, and only once it has
+// outlived the whole length within bursts. The blocks of a pause are estimated by the blocks
+// that count of the last length before it.
 type Bursts struct{ list []burst }
 
-// A burst is a time in which blocks were sampled, in ns. The first one may be longer than its length.
+// A burst is a time in which blocks were sampled, in ns. The first one may be longer than its
+// length.
 type burst struct{ from, to, length uint64 } // to 0: it is open
 
 const (
@@ -68,8 +69,9 @@ func (b *Bursts) LastFactor() float64 {
 	return min(float64(b.list[n-1].from-last.from)/float64(last.to-last.from), maxFactor)
 }
 
-// estimate returns when a block begins to count that was born at a moment, in a process that is traced
-// since another, and the number of blocks that it then represents by now. False: it never counts.
+// estimate returns when a block begins to count that was born at a moment, in a process that is
+// traced since another, and the number of blocks that it then represents by now. False: it never
+// counts.
 func (b *Bursts) estimate(born, since, now uint64) (from uint64, factor float64, ok bool) {
 	i, isFound := slices.BinarySearchFunc(b.list, born,
 		func(of burst, born uint64) int { return cmp.Compare(of.from, born) })
@@ -102,8 +104,8 @@ func (b *Bursts) estimate(born, since, now uint64) (from uint64, factor float64,
 	return from, of.factor(born, since, next), true
 }
 
-// factor returns the number of blocks that one represents which was born in the burst and counts. next
-// is when the next burst begins.
+// factor returns the number of blocks that one represents which was born in the burst and
+// counts. next is when the next burst begins.
 func (b *burst) factor(born, since, next uint64) float64 {
 	from := max(b.from, since, b.to-min(b.to, b.length))
 	if born < from {
@@ -180,8 +182,8 @@ type Evidence struct {
 	Since  map[uint32]uint64 // when tracing of each process started, in ns, by PID
 }
 
-// of returns when a sampled block begins to count and its factor; false: it does not count. isRefuted:
-// it is no longer in use.
+// of returns when a sampled block begins to count and its factor; false: it does not count.
+// isRefuted: it is no longer in use.
 func (e *Evidence) of(tgid uint32, address, size, born uint64) (
 	from uint64, factor float64, isRefuted, ok bool,
 ) {

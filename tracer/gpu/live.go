@@ -104,8 +104,8 @@ func NewTotals() *Totals {
 	}
 }
 
-// ReadLive sums the memory alive on GPUs, or pinned for them, by stack. Memory that counts only after
-// the last bin is left out.
+// ReadLive sums the memory alive on GPUs, or pinned for them, by stack. Memory that counts only
+// after the last bin is left out.
 func ReadLive(k *kernel.Kernel, bins estimate.BirthBins, evidence Evidence) (*Totals, error) {
 	totals := NewTotals()
 	err := kernel.ReadMap(k.GpuLive, func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
@@ -159,8 +159,8 @@ func (t *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 	}
 }
 
-// ForTally returns the totals to which a tally belongs: the totals of its key in t, or of its stack
-// in heap for the kinds of the host's heap.
+// ForTally returns the totals to which a tally belongs: the totals of its key in t, or of its
+// stack in heap for the kinds of the host's heap.
 func (t *Totals) ForTally(
 	heap map[stack.Key]*estimate.StackTotals, key *bpf.TallyKey,
 ) *estimate.StackTotals {

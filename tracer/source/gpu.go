@@ -293,8 +293,8 @@ func (g *GPU) Pending() bool {
 	return !g.hasEnded() && (!g.status.Attached || len(g.blockFiles) == 0)
 }
 
-// Active reports whether the driver is probed, and whether all blocks were seen since they could be,
-// or since bursts began all in these.
+// Active reports whether the driver is probed, and whether all blocks were seen since they could
+// be, or since bursts began all in these.
 func (g *GPU) Active() (driver, blocks bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

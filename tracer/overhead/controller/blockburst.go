@@ -31,7 +31,8 @@ func (b *blocks) setLength(steps int, now float64) {
 	}
 }
 
-// isTooMuch reports whether the reports of blocks take more than they may, however few are sampled.
+// isTooMuch reports whether the reports of blocks take more than they may, however few are
+// sampled.
 func (b *blocks) isTooMuch(u timeUse, o *Options) bool {
 	allowed := blockLimitShare * o.Limit * u.elapsed
 	isCoarsest := !o.isAuto() || b.interval >= coarsestBlockInterval
@@ -77,9 +78,9 @@ func (b *blocks) endBurst(u timeUse, o *Options, now float64) (why growth.Overhe
 }
 
 // pause closes the probes for as long as a burst of this use has to pay for, and returns the share
-// of the time that bursts then take.
+// of the time that bursts then take. The heap's bursts have a share of the limit of their own.
 func (b *blocks) pause(u timeUse, o *Options, now float64) (duty float64) {
-	affordable := blockLimitShare * o.Limit * u.elapsed / max(u.blocks, 1e-9)
+	affordable := (1 - reservedShare) * o.Limit * u.elapsed / max(u.blocks, 1e-9)
 	duty = min(max(affordable-blockTotalsShare, minBlockDuty), maxBlockDuty)
 	b.isOpen, b.pausedUntil = false, now+u.elapsed*(1/duty-1)
 	return duty

@@ -625,6 +625,7 @@ const (
 	ProgReadRegisters   = "read_registers"
 	ProgShimMarker      = "shim_marker"
 	ProgShimStart       = "shim_start"
+	VarBlockBursts      = "block_bursts"
 	VarBlockFilter      = "block_filter"
 	VarBlockInterval    = "block_interval"
 	VarBusiest          = "busiest"
@@ -770,6 +771,7 @@ type MapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type VariableSpecs struct {
+	BlockBursts     *ebpf.VariableSpec `ebpf:"block_bursts"`
 	BlockFilter     *ebpf.VariableSpec `ebpf:"block_filter"`
 	BlockInterval   *ebpf.VariableSpec `ebpf:"block_interval"`
 	Busiest         *ebpf.VariableSpec `ebpf:"busiest"`
@@ -908,6 +910,7 @@ func (m *Maps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Variables struct {
+	BlockBursts     *ebpf.Variable `ebpf:"block_bursts"`
 	BlockFilter     *ebpf.Variable `ebpf:"block_filter"`
 	BlockInterval   *ebpf.Variable `ebpf:"block_interval"`
 	Busiest         *ebpf.Variable `ebpf:"busiest"`

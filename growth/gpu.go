@@ -18,8 +18,9 @@ type ProcessGPUMemory struct {
 	// KindCudaSegment have the memory that it handed out since tracing started.
 	DriverProbed bool
 	// BlocksProbed: PyTorch's blocks have been traced all the time since tracing started, so they
-	// are in holdings of KindCudaBlock.
-	BlocksProbed bool
+	// are in holdings of KindCudaBlock. BlockBursts: they have been in bursts, so these
+	// holdings are estimates, and some blocks have no stack.
+	BlocksProbed, BlockBursts bool
 	// Cache is the caching allocator's own list of its memory; nil where it could not be read.
 	Cache *GPUCache
 }

@@ -258,8 +258,8 @@ func (s *Snapshot) UnclassifyFree(pid int) {
 // OnGPUs returns the snapshot with GPUHoldings in place of Holdings, so that functions on holdings
 // apply to GPU memory. It keeps the named kinds, or all if none is named.
 //
-// HeapCoverage is left out: calls of the driver and of PyTorch's caching allocator are always
-// probed.
+// HeapCoverage is left out: calls of the driver are always probed. So are blocks of PyTorch's caching
+// allocator, or their holdings are estimates by themselves (ProcessGPUMemory.BlockBursts).
 func (s *Snapshot) OnGPUs(kinds ...Kind) *Snapshot {
 	own := *s
 	own.Heap, own.Residents, own.Others = HeapCoverage{}, nil, nil

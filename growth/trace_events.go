@@ -118,7 +118,9 @@ const AllocatorGo = "Go"
 const (
 	Gap32BitCalls SourceGap = "32-bit-calls" // source mapping: system calls of a 32-bit program
 	GapBlocks     SourceGap = "blocks"       // source cuda: blocks that take too much, but for totals
-	GapAllocator  SourceGap = "allocator"    // source heap: allocator Detail, which is in File, too
+	// GapBlockBursts: source cuda traces blocks in bursts.
+	GapBlockBursts SourceGap = "block-bursts"
+	GapAllocator   SourceGap = "allocator" // source heap: allocator Detail, which is in File, too
 )
 
 // An OverheadReason is why the overhead controller opened or closed probes, or changed an interval.
@@ -137,9 +139,12 @@ const (
 	OverheadManyTensors OverheadReason = "many-tensors" // they take Share: in bursts alone
 	OverheadBlockWalks  OverheadReason = "block-walks"  // GPU blocks take Share: coarser
 	OverheadManyBlocks  OverheadReason = "many-blocks"  // they take Share: closed for good
-	OverheadSlowSteps   OverheadReason = "slow-steps"   // slower by Slowdown: half the budget
-	OverheadFastSteps   OverheadReason = "fast-steps"   // no longer so: twice the budget
-	OverheadFailed      OverheadReason = "failed"       // Error of a probe: all close for good
+	// OverheadBlockBursts: GPU blocks take Share: from now on traced for Length each Spacing.
+	OverheadBlockBursts OverheadReason = "block-bursts"
+	OverheadFewBlocks   OverheadReason = "few-blocks" // they take little: all are traced again
+	OverheadSlowSteps   OverheadReason = "slow-steps" // slower by Slowdown: half the budget
+	OverheadFastSteps   OverheadReason = "fast-steps" // no longer so: twice the budget
+	OverheadFailed      OverheadReason = "failed"     // Error of a probe: all close for good
 )
 
 // An OverheadChange is why the probes were changed, with the numbers that its reason has. All

@@ -99,6 +99,10 @@ func Detach(s *Session, pid int) error {
 	return s.targets.retire(stopped)
 }
 
+// Reattach attaches the probes in a target again, as after the end of the thread by which the kernel
+// knew it.
+func Reattach(s *Session, pid int) { s.targets.find(uint32(pid)).reattach(s.probing) }
+
 // Flush waits until all events in the ring buffer have been dispatched.
 func Flush(s *Session) { s.events.Flush() }
 

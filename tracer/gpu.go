@@ -17,6 +17,7 @@ import (
 type gpuState struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
+	probing *probing
 	library string // path of libnvidia-ml.so.1; empty: the dynamic linker finds it
 	nvml    gpu.Monitor
 }
@@ -25,7 +26,8 @@ type gpuState struct {
 // allocated to held. Host memory that the driver has only pinned has another allocation site: it
 // is in the breakdown alone. started is when the trace did, in ns, CLOCK_MONOTONIC.
 func (g *gpuState) addTo(
-	totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings, started uint64,
+	totals *gpu.Totals, caches map[int]*growth.GPUCache, snapshot *growth.Snapshot,
+	held estimate.Holdings, started uint64,
 ) {
 	onGPUs := make(estimate.Holdings)
 	for key, sum := range totals.ByStack {
@@ -47,19 +49,45 @@ func (g *gpuState) addTo(
 	snapshot.GPUMemory = g.processes()
 	for i := range snapshot.GPUMemory {
 		m := &snapshot.GPUMemory[i]
-		if t := g.targets.traced(m.PID); t != nil && m.Allocated != 0 {
-			m.Cache = t.gpuCache(totals.Origins[uint32(m.PID)], started)
+		if t := g.targets.find(uint32(m.PID)); t != nil && caches[m.PID] != nil {
+			m.Cache = caches[m.PID]
+			t.nameOrigins(m.Cache, totals.Origins[uint32(m.PID)], started)
 		}
 	}
 }
 
-// gpuCache reads the segments of PyTorch's caching allocator, with the stacks that are known; nil:
-// there is none, or it cannot be read.
-func (t *target) gpuCache(known *gpu.Origins, started uint64) *growth.GPUCache {
+// readCaches reads the segments of PyTorch's caching allocator in all targets, by PID, and which
+// blocks are in use in them.
+func (g *gpuState) readCaches() (map[int]*growth.GPUCache, gpu.Lists) {
+	caches, lists := make(map[int]*growth.GPUCache), make(gpu.Lists)
+	for _, m := range g.processes() {
+		t := g.targets.traced(m.PID)
+		if t == nil || m.Allocated == 0 {
+			continue
+		}
+		at := kernel.Monotonic()
+		if cache := t.listBlocks(); cache != nil {
+			caches[m.PID], lists[uint32(m.PID)] = cache, gpu.NewList(cache, at)
+		}
+	}
+	return caches, lists
+}
+
+// listBlocks reads the segments of PyTorch's caching allocator; nil: there is none, or it cannot
+// be read.
+func (t *target) listBlocks() *growth.GPUCache {
+	t.listing.Lock()
+	defer t.listing.Unlock()
 	cache, err := t.cacheReader.Read(t.process)
 	if err != nil {
 		return nil
 	}
+	return cache
+}
+
+// nameOrigins sets the stacks and tensors of the cache's segments and blocks that are known, and
+// in how many lists each block has been.
+func (t *target) nameOrigins(cache *growth.GPUCache, known *gpu.Origins, started uint64) {
 	t.countLists(cache)
 	known = cmp.Or(known, &gpu.Origins{})
 	tensors := t.tensorsOnGPUs.Load()
@@ -79,7 +107,6 @@ func (t *target) gpuCache(known *gpu.Origins, started uint64) *growth.GPUCache {
 			}
 		}
 	}
-	return cache
 }
 
 // processes returns the state of each target that uses a GPU, by PID. A target that has ended is
@@ -96,6 +123,7 @@ func (g *gpuState) processes() []growth.ProcessGPUMemory {
 
 		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
 		d.DriverProbed, d.BlocksProbed = t.sources.GPU.Active()
+		d.BlockBursts = d.BlocksProbed && g.probing.hasBlockBursts(t)
 		d.Allocated, d.Reserved = gpu.SumTotals(own)
 		d.Used, d.GPUUnknown = g.nvml.Used(g.kernel.InitialPID(pid))
 		processes = append(processes, d)
@@ -141,8 +169,8 @@ func (g *gpuState) initialPIDs() map[int]int {
 	return pids
 }
 
-// A listedBlock is a block of the lists before: in how many lists it has been, and for how many since
-// then its segment was in none.
+// A listedBlock is a block of the lists before: in how many lists it has been, and for how many
+// since then its segment was in none.
 type listedBlock struct {
 	size          int64
 	lists, missed int
@@ -152,8 +180,8 @@ type listedBlock struct {
 // be gone.
 const maxMissed = 3
 
-// countLists counts in how many of the latest lists each block was allocated. A segment that changed
-// while it was read is in no list, and says nothing of its blocks.
+// countLists counts in how many of the latest lists each block was allocated. A segment that
+// changed while it was read is in no list, and says nothing of its blocks.
 func (t *target) countLists(cache *growth.GPUCache) {
 	t.cacheLists++
 	cache.Lists = t.cacheLists

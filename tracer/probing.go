@@ -33,6 +33,7 @@ type probing struct {
 	shim    *source.Shim  // samples the heap of a command that the session has started; or nil
 
 	progress progressReader
+	blockProbing
 
 	mu       sync.Mutex // held while probes come and go, and while the live map is read
 	schedule estimate.Schedule
@@ -47,7 +48,6 @@ type probing struct {
 	// while the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
 	interval, tensorInterval uint64
 	tensors                  bool   // the probes on tensors are attached
-	blockInterval            uint64 // bytes between sampled blocks of GPUs; 0: none are
 	tensorsAlone             bool   // the heap is not wanted, and bursts are of tensors
 	untracked                uint64 // tensors that SetIntervals has lost
 }
@@ -64,6 +64,9 @@ func (s *Session) startProbing(ctx context.Context) error {
 	}
 	p.underWay.counters = s.kernel.Counters
 	p.tallies = tallies{kernel: s.kernel, targets: p.targets, tensorsAlone: p.tensorsAlone}
+	p.blockProbing = blockProbing{
+		kernel: p.kernel, targets: p.targets, tallies: &p.tallies, mu: &p.mu,
+	}
 	s.probing = p
 
 	// Blocks are sampled from the start: those that are missed now would be missed for good.
@@ -253,7 +256,7 @@ func (p *probing) openIn(t *target) {
 	if p.tensors {
 		_ = t.sources.Tensors.Open() // its status has the error, here and below
 	}
-	_ = t.sources.GPU.FollowBlocks(p.blockInterval != 0)
+	p.followIn(t.sources.GPU)
 }
 
 // forget deletes the tracker's data on a target. The kernel has no objects of it any more.
@@ -312,34 +315,6 @@ func (p *probing) AttachTensors(attach bool) error {
 
 	p.tensorEpoch++
 	return p.kernel.TensorEpoch.Set(p.tensorEpoch)
-}
-
-// FollowBlocks samples the blocks of PyTorch's CUDA caching allocator in all targets from now on,
-// or has only their totals read.
-func (p *probing) FollowBlocks(follow bool, interval uint64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	if !follow {
-		interval = 0
-	}
-	if p.blockInterval == interval {
-		return nil
-	}
-
-	if err := p.kernel.BlockInterval.Set(uint32(interval)); err != nil {
-		return err
-	}
-	p.blockInterval = interval
-	for _, t := range p.targets.list() {
-		_ = t.sources.GPU.FollowBlocks(follow) // its status has the error
-	}
-	if follow {
-		return nil
-	}
-	return kernel.DeleteWhere(p.kernel.GpuLive, func(_ *bpf.GpuAddress, m *bpf.GpuMemory) bool {
-		return m.Kind == bpf.KindBlock
-	})
 }
 
 // TensorsAlone reports whether the heap is not wanted, so that bursts are of tensors.

@@ -132,7 +132,9 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 	s.probing.tallies.events = s.events
-	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets.targetSet, library: s.Options.NVML}
+	s.gpus = gpuState{
+		kernel: s.kernel, targets: &s.targets.targetSet, probing: s.probing, library: s.Options.NVML,
+	}
 	s.objectReader.open(s)
 
 	s.system, err = source.AttachSystem(s.kernel, source.SystemOptions{

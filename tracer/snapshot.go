@@ -61,7 +61,8 @@ func (s *Session) snapshot(
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.probing.Interval()}
 	bins := estimate.SetBins(snapshot, s.started, born)
 
-	onGPUs, err := gpu.ReadLive(s.kernel, bins)
+	caches, lists := s.gpus.readCaches() // before the sampled blocks, which it may refute
+	onGPUs, err := s.probing.readGPUs(bins, lists)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,7 +90,7 @@ func (s *Session) snapshot(
 	}
 	s.walks.Add(int64(s.scanner.walkTime))
 
-	s.gpus.addTo(onGPUs, snapshot, held, s.started)
+	s.gpus.addTo(onGPUs, caches, snapshot, held, s.started)
 	attribution.Attribute(snapshot)
 	snapshot.Holdings = held.List()
 	s.probing.forgetStacks()

@@ -68,6 +68,30 @@ func (t *tallies) fold(factor func(tgid uint32) float64) error {
 	err := estimate.TakeTallies(t.kernel.Tallies, totalsOf, factorOf)
 
 	t.events.Flush() // so that each stack of the tallies has been reported
+	t.addFolded(onHost, onGPUs)
+	return err
+}
+
+// foldBlocks is fold for blocks on GPUs alone, while none are sampled.
+func (t *tallies) foldBlocks(factor float64) error {
+	onGPUs := gpu.NewTotals()
+	err := kernel.DeleteWhere(t.kernel.Tallies, func(key *bpf.TallyKey, tally *bpf.Tally) bool {
+		if key.Kind != bpf.KindBlock {
+			return false
+		}
+		onGPUs.ForTally(nil, key).AddTally(key, tally, factor)
+		return true
+	})
+	t.events.Flush()
+	t.addFolded(nil, onGPUs)
+	if err != nil {
+		return fmt.Errorf("fold tallies of blocks: %w", err)
+	}
+	return nil
+}
+
+// addFolded adds tallies that were taken out of the kernel to the targets'.
+func (t *tallies) addFolded(onHost map[stack.Key]*estimate.StackTotals, onGPUs *gpu.Totals) {
 	for key, sum := range onHost {
 		if of := t.targets.find(key.TGID); of != nil {
 			estimate.TotalsOf(of.folded, of.stacks.GetUnheld(key.ID).ID).AddAllocated(sum)
@@ -79,7 +103,6 @@ func (t *tallies) fold(factor func(tgid uint32) float64) error {
 			estimate.TotalsOf(of.foldedGPU, key).AddAllocated(sum)
 		}
 	}
-	return err
 }
 
 // forgetStacks bounds the memory of the targets' stacks after a snapshot. The bytes that the

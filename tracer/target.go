@@ -40,8 +40,9 @@ type target struct {
 	// the tallies of GPU memory.
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
-	// cacheReader reads PyTorch's caching allocator of GPU memory.
+	// cacheReader reads PyTorch's caching allocator of GPU memory; listing is held meanwhile.
 	cacheReader caching.Reader
+	listing     sync.Mutex
 	cacheLists  int                    // that it has read
 	listed      map[uint64]listedBlock // of the latest, by address; of all GPUs, which share no addresses
 	// tensorsOnGPUs are the tensors of the newest census, by the address of their storage; nil: there
@@ -94,10 +95,6 @@ func (t *target) reattach(p *probing) {
 	defer p.mu.Unlock()
 
 	t.sources.Reattach()
-	if p.blockInterval != 0 {
-		_ = t.sources.GPU.FollowBlocks(false) // its status has the error
-		_ = t.sources.GPU.FollowBlocks(true)
-	}
 	if p.schedule.IsOpen() {
 		_ = p.nextEpoch() // else their returns count for the calls that come next
 	}

@@ -23,6 +23,10 @@ struct {
 /* Sampling interval of blocks, in mean bytes. 1: every block; 0: no block, only the totals. */
 volatile __u32 block_interval = 0;
 
+/* Whether blocks are traced in bursts. Then a block may come back unseen, and its address
+ * is handed out again. */
+volatile __u32 block_bursts = 0;
+
 /* How many sampled blocks are alive, by a hash of their addresses, at least. Most blocks that come
  * back are not sampled, and need no lookup in `gpu_live`: it is large, and in no cache. */
 #define BLOCK_FILTER_SIZE 4096
@@ -56,6 +60,15 @@ static __always_inline void update_totals(const struct gpu_id *gpu, __u64 alloca
 		lose(usage_of(gpu->tgid), DROP_GPU_FULL, 0);
 }
 
+/* Removes a block that has been taken back, if it was sampled. */
+static __always_inline void block_remove(const struct gpu_address *key)
+{
+	volatile __u32 *alive = filter_of(key);
+
+	if (*alive && gpu_live_remove(key, NULL))
+		__sync_fetch_and_add(alive, -1);
+}
+
 /* Adds a block that has been handed out, if it is sampled. */
 static __always_inline void block_add(struct thread *thread, struct pt_regs *regs,
 				      const struct gpu_address *key, __u64 size, __u32 gpu)
@@ -64,6 +77,8 @@ static __always_inline void block_add(struct thread *thread, struct pt_regs *reg
 		.size = size, .interval = block_interval, .kind = KIND_BLOCK, .gpu = gpu
 	};
 
+	if (block_bursts)
+		block_remove(key);
 	if (!memory.interval || !take_sample(&thread->block_sampler, memory.interval, size))
 		return;
 
@@ -72,15 +87,6 @@ static __always_inline void block_add(struct thread *thread, struct pt_regs *reg
 	gpu_live_add(key, &memory);
 	count(COUNT_BLOCK_SAMPLES);
 	charge(thread, costs.sample);
-}
-
-/* Removes a block that has been taken back, if it was sampled. */
-static __always_inline void block_remove(const struct gpu_address *key)
-{
-	volatile __u32 *alive = filter_of(key);
-
-	if (*alive && gpu_live_remove(key, NULL))
-		__sync_fetch_and_add(alive, -1);
 }
 
 /* Handles reportMemoryUsageToProfiler(address, bytes, allocated, reserved, device), where device is

@@ -132,6 +132,9 @@ func SourceGap(gap growth.SourceGap) string {
 	case growth.GapBlocks:
 		return "blocks of torch's allocator are not followed: that takes too much; " +
 			"their totals are read now and then"
+	case growth.GapBlockBursts:
+		return "blocks of torch's allocator are traced in bursts, as all would take too much: " +
+			"the bytes of each stack are an estimate"
 	}
 	return string(gap)
 }
@@ -171,6 +174,11 @@ func OverheadChange(c growth.OverheadChange) string {
 		return "blocks on GPUs take " + threadShare(c) + sampledIn(c)
 	case growth.OverheadManyBlocks:
 		return "blocks on GPUs take " + callCost(c) + ": their totals alone are read from now on"
+	case growth.OverheadBlockBursts:
+		return fmt.Sprintf("blocks on GPUs take %s: traced for %s of each %s", callCost(c),
+			units.ShortSeconds(c.Length), units.ShortSeconds(c.Spacing))
+	case growth.OverheadFewBlocks:
+		return "blocks on GPUs take little: all are traced again"
 	case growth.OverheadSlowSteps:
 		return fmt.Sprintf("steps are %s slower by the probes, more than %s: "+
 			"half the budget for these",

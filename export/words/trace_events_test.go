@@ -37,6 +37,8 @@ func TestSourceGap(t *testing.T) {
 			"its mappings come from /proc, without stacks",
 		growth.GapBlocks: "blocks of torch's allocator are not followed: that takes too much; " +
 			"their totals are read now and then",
+		growth.GapBlockBursts: "blocks of torch's allocator are traced in bursts, " +
+			"as all would take too much: the bytes of each stack are an estimate",
 	} {
 		if got := SourceGap(gap); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -123,6 +125,11 @@ func TestOverheadChange(t *testing.T) {
 			"their totals alone are read from now on": {
 			Reason: growth.OverheadManyBlocks, Share: 0.03, Calls: 20_000,
 		},
+		"blocks on GPUs take 9.7% of a thread's time (108.0 k calls/s): " +
+			"traced for 1 s of each 4.3 s": {
+			Reason: growth.OverheadBlockBursts, Share: 0.097, Calls: 108_000, Length: 1, Spacing: 4.3,
+		},
+		"blocks on GPUs take little: all are traced again": {Reason: growth.OverheadFewBlocks},
 		"steps are 5.0% slower by the probes, more than 3.0%: half the budget for these": {
 			Reason: growth.OverheadSlowSteps, Slowdown: 0.05, Limit: 0.03,
 		},

@@ -78,6 +78,10 @@ func (a *attribution) addBlocks() {
 	for _, bytes := range a.blocks {
 		traced += bytes
 	}
+	kind, root := growth.KindCudaBeforeTracing, growth.RootCudaBeforeTracing
+	if m.BlockBursts { // or between two bursts
+		kind, root = growth.KindCudaBlock, growth.RootCudaUntraced
+	}
 
 	switch {
 	case m.Allocated == growth.Unknown:
@@ -85,10 +89,10 @@ func (a *attribution) addBlocks() {
 		a.addByGPU(growth.KindCudaBlock, growth.RootCudaUntraced, m.Allocated,
 			func(t growth.GPUTotals) int64 { return t.Allocated })
 	case a.areBlocksOn(m.Totals):
-		a.addByGPU(growth.KindCudaBeforeTracing, growth.RootCudaBeforeTracing, m.Allocated-traced,
+		a.addByGPU(kind, root, m.Allocated-traced,
 			func(t growth.GPUTotals) int64 { return t.Allocated - a.blocks[t.GPU] })
 	default:
-		a.add(growth.KindCudaBeforeTracing, growth.RootCudaBeforeTracing, "", max(0, m.Allocated-traced))
+		a.add(kind, root, "", max(0, m.Allocated-traced))
 	}
 }
 

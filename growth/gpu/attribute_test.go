@@ -99,6 +99,14 @@ func TestAttribute(t *testing.T) {
 			map[string]int64{growth.RootCudaUntraced: 400, growth.RootCudaCached: 100, growth.RootNotAttributed: 500})
 	})
 
+	t.Run("blocks in bursts", func(t *testing.T) {
+		d := device(1000, 500, 400)
+		d.BlockBursts = true
+		mustHaveRows(t, rowsOf(d, block("step", 30)), map[string]int64{
+			"step": 30, growth.RootCudaUntraced: 370, growth.RootCudaCached: 100, growth.RootNotAttributed: 500,
+		})
+	})
+
 	t.Run("segments without PyTorch's totals", func(t *testing.T) {
 		got := rowsOf(device(1000, growth.Unknown, growth.Unknown), segment(torchsCache, 450),
 			segment("ncclInit", 200))
@@ -164,7 +172,7 @@ func randomDevices(random *rand.Rand) *growth.Snapshot {
 	for pid := range 3 {
 		d := growth.ProcessGPUMemory{
 			PID: pid, Used: maybe(1 << 36), Reserved: maybe(1 << 35), Allocated: maybe(1 << 35),
-			BlocksProbed: random.IntN(3) > 0,
+			BlocksProbed: random.IntN(3) > 0, BlockBursts: random.IntN(3) == 0,
 		}
 		for gpu := range random.IntN(3) {
 			d.Totals = append(d.Totals, growth.GPUTotals{

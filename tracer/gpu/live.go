@@ -42,6 +42,7 @@ type Totals struct {
 	ByStack map[Key]*estimate.StackTotals
 	Pins    map[uint32][]estimate.Pin // by PID
 	Origins map[uint32]*Origins       // by PID
+	refuted []bpf.GpuAddress          // blocks that are no longer in use
 }
 
 // Origins are the allocations of one process on GPUs by address: the sampled blocks of PyTorch's
@@ -103,24 +104,38 @@ func NewTotals() *Totals {
 	}
 }
 
-// ReadLive sums the memory alive on GPUs, or pinned for them, by stack. Memory allocated after the
-// last bin is left out.
-func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
+// ReadLive sums the memory alive on GPUs, or pinned for them, by stack. Memory that counts only
+// after the last bin is left out.
+func ReadLive(k *kernel.Kernel, bins estimate.BirthBins, evidence Evidence) (*Totals, error) {
 	totals := NewTotals()
 	err := kernel.ReadMap(k.GpuLive, func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
-		bin, ok := born.Index(m.Born)
+		m.Size = min(m.Size, maxBelievedBytes)
+		from, factor := m.Born, 1.0
+		if m.Kind == bpf.KindBlock {
+			var isRefuted, isKnown bool
+			from, factor, isRefuted, isKnown = evidence.of(key.Tgid, key.Address, m.Size, m.Born)
+			if isRefuted {
+				totals.refuted = append(totals.refuted, *key)
+			}
+			if !isKnown {
+				return
+			}
+		}
+		bin, ok := bins.Index(from)
 		if !ok {
 			return
 		}
 
-		m.Size = min(m.Size, maxBelievedBytes)
 		isHostAddress := m.Kind == bpf.KindPinned && key.Space == bpf.SpaceAddress
 		if isHostAddress || m.Kind == bpf.KindRegistered {
 			totals.addPin(key, m)
 		}
 		totals.addOrigin(key, m)
 		of := Key{Key: stack.Key{TGID: key.Tgid, ID: m.Stack}, Kind: m.Kind, GPU: m.Gpu}
-		weight := growth.Weight(m.Size, uint64(m.Interval))
+		weight := factor * growth.Weight(m.Size, uint64(m.Interval))
+		if factor != 1 {
+			weight = min(weight, maxBelievedBytes/float64(max(m.Size, 1)))
+		}
 		alive := estimate.Estimate{Weight: weight, Alive: 1, Burst: -1}
 		estimate.TotalsOf(totals.ByStack, of).AddLive(m.Size, alive, bin)
 	})
@@ -129,6 +144,10 @@ func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
 	}
 	return totals, totals.addMappings(k)
 }
+
+// DeleteRefuted removes the blocks that are no longer in use from the kernel's map. No blocks are
+// sampled meanwhile.
+func (t *Totals) DeleteRefuted(k *kernel.Kernel) { kernel.DeleteKeys(k.GpuLive, t.refuted) }
 
 // addPin adds the pages of pinned memory.
 func (t *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
@@ -140,8 +159,8 @@ func (t *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 	}
 }
 
-// ForTally returns the totals to which a tally belongs: the totals of its key in t, or of its stack
-// in heap for the kinds of the host's heap.
+// ForTally returns the totals to which a tally belongs: the totals of its key in t, or of its
+// stack in heap for the kinds of the host's heap.
 func (t *Totals) ForTally(
 	heap map[stack.Key]*estimate.StackTotals, key *bpf.TallyKey,
 ) *estimate.StackTotals {

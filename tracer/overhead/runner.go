@@ -25,6 +25,11 @@ type Probes interface {
 	// FollowBlocks follows the blocks of PyTorch's caching allocator with a sampling interval in
 	// bytes, or only reads their totals.
 	FollowBlocks(follow bool, interval uint64) error
+	// PauseBlocks stops following blocks until the next call of FollowBlocks. In between they are
+	// followed for so long, at least.
+	PauseBlocks(burst time.Duration) error
+	// ListsBlocks reports whether PyTorch's own list of its blocks can be read in all processes.
+	ListsBlocks() bool
 	// Interval returns the sampling interval of the heap, in bytes.
 	Interval() uint64
 	// TensorsAlone reports whether source heap is off, so that bursts are of tensors.
@@ -44,6 +49,7 @@ type Runner struct {
 	done    sync.WaitGroup
 	// tensorInterval is the sampling interval of tensors while their probes stay open; else 0.
 	tensorInterval uint64
+	blocksListed   bool // by the last answer of ListsBlocks
 
 	mu         sync.Mutex // of the fields below, but for reported
 	controller *controller.Controller
@@ -109,6 +115,7 @@ func (r *Runner) decide() controller.Decision {
 	if err == nil {
 		r.last = reading
 	}
+	r.last.BlocksListed = r.blocksListed
 
 	decision := r.controller.Decide(r.last)
 	r.note(r.controller.Changes()...)
@@ -153,7 +160,7 @@ func (r *Runner) apply(d controller.Decision) error {
 	if err := p.SetIntervals(d.Interval, r.tensorInterval); err != nil {
 		return err
 	}
-	if err := p.FollowBlocks(d.Blocks, d.BlockInterval); err != nil {
+	if err := r.applyToBlocks(d); err != nil {
 		return err
 	}
 
@@ -161,6 +168,17 @@ func (r *Runner) apply(d controller.Decision) error {
 		return p.OpenHeap(burst, d.Interval)
 	}
 	return nil
+}
+
+// applyToBlocks follows blocks as decided.
+func (r *Runner) applyToBlocks(d controller.Decision) error {
+	if d.ListBlocks {
+		r.blocksListed = r.probes.ListsBlocks()
+	}
+	if d.BlocksPaused {
+		return r.probes.PauseBlocks(d.BlockBurst)
+	}
+	return r.probes.FollowBlocks(d.Blocks, d.BlockInterval)
 }
 
 // giveUp closes the probes for good, as far as that is possible.

@@ -24,6 +24,8 @@ type GPU struct {
 	// mu guards reads. attaching is held too for writes, so its holders may read without mu.
 	blockFiles []probe.FileSites // functions to which blocks are reported
 	blocks     state             // of the probes on these, beside the state of the library
+	// inBursts is set once the probes on blocks have been detached for a while.
+	inBursts bool
 
 	// usesGPU is set once the process has mapped a library of those that use a GPU, in all states:
 	// the library may be one without functions to probe.
@@ -165,6 +167,33 @@ func (g *GPU) detachBlocks(next state) error {
 	return err
 }
 
+// PauseBlocks detaches from the functions to which blocks are reported until the next call of
+// FollowBlocks.
+func (g *GPU) PauseBlocks() error {
+	g.attaching.Lock()
+	defer g.attaching.Unlock()
+
+	if g.is(off, closed) || g.blocks == closed || g.blocks == refused {
+		return nil
+	}
+
+	g.mu.Lock()
+	g.inBursts = true
+	g.mu.Unlock()
+	return g.detachBlocks(paused)
+}
+
+// reattachBlocks attaches again where blocks are followed.
+func (g *GPU) reattachBlocks() {
+	g.attaching.Lock()
+	defer g.attaching.Unlock()
+
+	if g.blocks == attached {
+		_ = g.detachBlocks(waiting) // else they are detached when allocscope exits
+		g.attachBlocks()            // its status has the error
+	}
+}
+
 // FollowBlocks attaches to the functions to which blocks are reported, which were found or will
 // be. Without follow it detaches for good: some blocks would not be known.
 func (g *GPU) FollowBlocks(follow bool) error {
@@ -232,7 +261,7 @@ func (g *GPU) Status() Status {
 		return Status{Name: "cuda", Off: true}
 	}
 
-	s.Attached = s.Attached || g.blocks == attached
+	s.Attached = s.Attached || g.blocks == attached || g.inBursts && g.blocks == paused
 	s.Details = slices.Clone(s.Details)
 	switch {
 	case s.Reason != "":
@@ -241,6 +270,9 @@ func (g *GPU) Status() Status {
 		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
 	case len(g.blockFiles) > 0 && g.needsTotals():
 		s.Gap = growth.GapBlocks
+	}
+	if s.Reason == "" && g.inBursts && g.blocks != closed && len(g.blockFiles) > 0 {
+		s.Gap = growth.GapBlockBursts
 	}
 	return s
 }
@@ -262,12 +294,13 @@ func (g *GPU) Pending() bool {
 }
 
 // Active reports whether the driver is probed, and whether all blocks were seen since they could
-// be.
+// be, or since bursts began all in these.
 func (g *GPU) Active() (driver, blocks bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return g.status.Attached, g.blocks == attached
+	isPaused := g.blocks == paused && g.inBursts && len(g.blockFiles) > 0
+	return g.status.Attached, g.blocks == attached || isPaused
 }
 
 // wantsTotals reports whether the process may have blocks that are not followed.

@@ -123,6 +123,7 @@ func (l *Libraries) Reattach() {
 		_ = l.Tensors.Pause()
 		_ = l.Tensors.Open() // its status has the error
 	}
+	l.GPU.reattachBlocks()
 	l.Steps.reattach()
 }
 

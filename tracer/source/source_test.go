@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -259,6 +260,41 @@ func TestGPUStatus(t *testing.T) {
 	}
 	if s := g.Status(); !s.Off || g.Pending() {
 		t.Errorf("shut down with nothing found: %+v", s)
+	}
+}
+
+func TestGPUBlockBursts(t *testing.T) {
+	g := NewGPU(nil, nil)
+	if err := g.FollowBlocks(true); err != nil {
+		t.Fatal(err)
+	}
+	g.usesGPU, g.blockFiles = true, make([]probe.FileSites, 1)
+	g.enterBlocks(attached)
+
+	if err := g.PauseBlocks(); err != nil {
+		t.Fatal(err)
+	}
+	if _, complete := g.Active(); !complete || !g.wantsTotals() {
+		t.Error("between two bursts blocks are given up, or their totals are")
+	}
+	g.status.Attached = true
+	if s := g.Status(); s.Gap != growth.GapBlockBursts {
+		t.Errorf("%+v", s)
+	}
+
+	g.enterBlocks(attached)
+	if s := g.Status(); s.Gap != growth.GapBlockBursts || g.wantsTotals() {
+		t.Errorf("in a burst: %+v", s)
+	}
+
+	if err := g.FollowBlocks(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.PauseBlocks(); err != nil {
+		t.Fatal(err)
+	}
+	if _, complete := g.Active(); complete || g.Status().Gap != growth.GapBlocks {
+		t.Errorf("given up: %+v", g.Status())
 	}
 }
 

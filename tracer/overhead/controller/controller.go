@@ -29,7 +29,8 @@
 //	    burst still comes every one to ten minutes, to see whether that has changed.
 //
 // The budget is a token bucket (budget.go). Two sources have rules of their own (sources.go):
-// tensor probes may stay open between bursts, and probes of GPU blocks close for good.
+// tensor probes may stay open between bursts, and probes of GPU blocks are open all the time, in
+// bursts, or closed for good.
 package controller
 
 import (
@@ -103,9 +104,13 @@ type Decision struct {
 	// detached probes, too.
 	Interval, TensorInterval uint64
 	// Blocks reports whether GPU blocks are sampled, each BlockInterval bytes on average. If not,
-	// only their totals are read.
-	Blocks        bool
-	BlockInterval uint64
+	// only their totals are read. BlocksPaused: they will be sampled again.
+	Blocks, BlocksPaused bool
+	BlockInterval        uint64
+	// BlockBurst is how long blocks are sampled at a time, at least, where they are in bursts.
+	BlockBurst time.Duration
+	// ListBlocks: the next reading has to say whether the list of blocks can be read.
+	ListBlocks bool
 	// Wait is the time until the next reading.
 	Wait time.Duration
 }
@@ -177,7 +182,7 @@ func New(o Options) *Controller {
 		budget:        budget{limit: o.Limit, throttle: 1},
 		steps:         steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
 		tensor:        tensor{backoff: newBackoff(), interval: defaultInterval},
-		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval},
+		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval, calm: newBackoff()},
 		mode:          growth.HeapOff,
 		full:          newBackoff(),
 		fullInterval:  fullInterval{bytes: defaultInterval, fullTuning: probeTuning},
@@ -216,7 +221,8 @@ func (c *Controller) Decide(r Reading) Decision {
 		c.change(c.steps.check(&c.budget, c.now))
 	}
 	c.adjustMode(u)
-	c.change(c.blocks.check(u, &c.options, &c.budget.spent, c.now))
+	c.blocks.setLength(r.Steps, c.now)
+	c.change(c.blocks.check(u, r.BlocksListed, &c.options, &c.budget.spent, c.now))
 	return c.decision()
 }
 
@@ -228,8 +234,11 @@ func (c *Controller) decision() Decision {
 		Interval:       c.interval(),
 		TensorInterval: c.interval(),
 		Blocks:         c.blocks.isOpen,
+		BlocksPaused:   !c.blocks.isOpen && c.blocks.pausedUntil != 0,
 		BlockInterval:  c.blocks.interval,
-		Wait:           duration(max(c.wait(), minWait)),
+		BlockBurst:     duration(c.blocks.length),
+		ListBlocks:     c.blocks.asks,
+		Wait:           duration(max(min(c.wait(), c.blocks.wait(c.now)), minWait)),
 	}
 
 	if c.options.hasHeapAndTensor() && c.tensor.alwaysOpen {

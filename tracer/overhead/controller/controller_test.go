@@ -297,7 +297,7 @@ func TestCosts(t *testing.T) {
 	a = Reading{
 		time.Second, most, most, most, most, most, most, time.Hour, most, most, time.Hour, most, most,
 		most, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour,
-		1, 0, nil,
+		1, 0, nil, false,
 	}
 	u = usual.between(a, Reading{At: 2 * time.Second})
 	if u.probes != 0 || u.kernel != 0 || u.own != 0 || u.native != 0 {

@@ -63,6 +63,8 @@ type Reading struct {
 	Steps int
 	// Timed are the steps that ended since the last reading.
 	Timed []Step
+	// BlocksListed: PyTorch's own list of its blocks can be read. It shows which are in use.
+	BlocksListed bool
 }
 
 // A Step of training.

@@ -70,6 +70,7 @@ type simulation struct {
 	own        float64 // cores that allocscope takes with any probes open
 	noise      float64 // of the CPU time of steps
 	hidden     float64 // slowdown by open probes that no cost explains
+	isListed   bool    // the list of PyTorch's blocks can be read
 	random     *rand.Rand
 
 	now                   float64
@@ -89,6 +90,7 @@ type simulation struct {
 	// and whether heap probes were open.
 	native, cost []float64
 	isOpen       []bool
+	hasBlocks    []bool // whether blocks were sampled
 
 	openings []float64
 	changes  []Change
@@ -107,6 +109,7 @@ const (
 	walkCost    = 6e-6
 	ownReading  = 60e-6
 	ownSwitch   = 5e-3
+	totalsShare = 0.02 // of the time between bursts in which the totals of blocks are read
 )
 
 func simulate(o Options, l func(at float64) load) *simulation {
@@ -149,7 +152,7 @@ func (s *simulation) decide(t *testing.T) float64 {
 	r.BlockWalk = duration(s.blockWalk)
 
 	d := s.controller.Decide(*r)
-	r.Timed = nil
+	r.Timed, r.BlocksListed = nil, s.isListed && (r.BlocksListed || d.ListBlocks)
 	if d.Wait < time.Millisecond || d.Wait > time.Minute {
 		t.Fatalf("after %.1f s the next reading is wanted in %v", s.now, d.Wait)
 	}
@@ -183,8 +186,11 @@ func (s *simulation) work() {
 		tensors = l.tensors
 		samples += l.tensorBytes / float64(s.wanted.TensorInterval)
 	}
-	if s.wanted.Blocks {
+	switch {
+	case s.wanted.Blocks:
 		blocks = l.blocks
+	case s.wanted.BlocksPaused:
+		blocks = totalsShare * l.blocks
 	}
 
 	stepped := min(l.stepped, entries)
@@ -192,7 +198,10 @@ func (s *simulation) work() {
 	inside := 1e-9*s.costs.Entry*(entries-stepped+tensors) + 1e-9*s.costs.Stepped*stepped +
 		1e-9*s.costs.Return*returns + (walkCost+SampleCost*1e-9)*samples
 	// One of two blocks comes back, whose stack is not walked.
-	blockSamples := blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval))
+	var blockSamples float64
+	if s.wanted.Blocks {
+		blockSamples = blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval))
+	}
 	inside += 1e-9*s.costs.Fault*l.faults + (walkCost+SampleCost*1e-9)*blockSamples +
 		1e-9*s.costs.Block*blocks
 	if s.heap {
@@ -218,7 +227,7 @@ func (s *simulation) work() {
 
 	s.busiest += native * inside / max(l.cores, 1) // threads do the same
 	s.native, s.cost = append(s.native, last(s.native)+native), append(s.cost, s.busiest)
-	s.isOpen = append(s.isOpen, s.heap)
+	s.isOpen, s.hasBlocks = append(s.isOpen, s.heap), append(s.hasBlocks, s.wanted.Blocks)
 	s.takeSteps(l, native)
 }
 

@@ -62,8 +62,9 @@ func (t *tensor) check(b *budget, isAuto bool, now float64) (why growth.Overhead
 }
 
 // blocks has the state of GPU blocks of PyTorch's caching allocator. Each block is probed when it
-// is handed out and when it comes back. The events cannot be probed in bursts: a block that comes
-// back unseen would count as live for ever. Closed probes therefore stay closed.
+// is handed out and when it comes back. A block that comes back unseen would count as live for ever.
+// So probes close for good where they take too much, unless the allocator's own list of its blocks
+// can be read: it shows which ones have come back. Then the probes are open in bursts.
 //
 // The first interval is coarse: to walk the stacks of a trainer's large blocks may take more than
 // all else. Within seconds it becomes finer where that takes little.
@@ -74,6 +75,14 @@ type blocks struct {
 	excess   timeUse // for as long as blocks have taken too much
 	// From refineFrom on the interval may become finer: refinePause after it has become coarser.
 	refineFrom, refinePause float64
+
+	inBursts    bool
+	length      float64 // of a burst, s
+	pausedUntil float64 // s, between two bursts; 0: the probes are open, or closed for good
+	calm        backoff // until the probes stay open again
+	// asks whether the list can be read; from askFrom on again, askPause after the last time.
+	asks              bool
+	askFrom, askPause float64
 }
 
 const (
@@ -92,18 +101,43 @@ const (
 	blockIntervalFactor   = 4 // by which it becomes finer at once
 )
 
-// check changes the interval of blocks, or closes their probes where they take too much.
-func (b *blocks) check(u timeUse, o *Options, spent *spent, now float64) (why growth.OverheadChange) {
+// check changes the interval of blocks, or closes their probes where they take too much. isListed:
+// the allocator's list can be read.
+func (b *blocks) check(
+	u timeUse, isListed bool, o *Options, spent *spent, now float64,
+) (why growth.OverheadChange) {
+	b.asks = false
 	if !b.isOpen {
+		b.isOpen = b.pausedUntil != 0 && now >= b.pausedUntil
 		return why
 	}
+	b.pausedUntil = 0
 	b.recent.add(u)
-	if b.recent.elapsed < blockCheckSeconds {
+	if b.recent.elapsed < blockCheckSeconds || b.inBursts && b.recent.elapsed < b.length {
 		return why
 	}
 
-	recent, memory := b.recent, spent.sum(blockMemorySeconds)
+	isExceeding := !b.inBursts && b.isTooMuch(b.recent, o)
+	if isExceeding && !isListed && now >= b.askFrom {
+		b.ask(now)
+		return why
+	}
+	recent := b.recent
 	b.recent = timeUse{}
+	switch {
+	case b.inBursts:
+		return b.endBurst(recent, o, now)
+	case isExceeding && isListed:
+		return b.beginBursts(recent, o, now)
+	}
+	return b.checkOpen(recent, o, spent, now)
+}
+
+// checkOpen is check for probes that are always open.
+func (b *blocks) checkOpen(
+	recent timeUse, o *Options, spent *spent, now float64,
+) (why growth.OverheadChange) {
+	memory := spent.sum(blockMemorySeconds)
 	b.excess.add(recent)
 	if memory.blocks <= blockLimitShare*o.Limit*memory.elapsed {
 		b.excess = timeUse{}

@@ -37,6 +37,10 @@ type keptGrowth struct {
 
 // addKept adds the findings on the containers that keep the growth of a process.
 func (t *Trace) addKept(p *Process) {
+	if p.History == nil {
+		return
+	}
+
 	keepers := t.KeepersOf(p.History)
 	g := keptGrowth{halves: p.Judged.Shape.Halves, suspects: p.Suspects, now: growth.Unknown}
 	if sizes := p.History.Timeline.Series().Y; len(sizes) > 0 {

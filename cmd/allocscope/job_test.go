@@ -277,10 +277,12 @@ func testPagesOfFile(t *testing.T) {
 	writeFile(t, data, "", 0o600)
 	must(t, os.Truncate(data, 1<<30))
 
-	target := startCause(t, "read", data)
-	options := fastTrace(t, target.PID(), jobSpeed, shortTrace)
-	options.FailOn = "suspected"
-	v := judgeUntilEnd(t, options)
+	v := undisturbed(t, func() verdictOn {
+		target := startCause(t, "read", data)
+		options := fastTrace(t, target.PID(), jobSpeed, shortTrace)
+		options.FailOn = "suspected"
+		return judgeUntilEnd(t, options)
+	}, is(verdict.ClassPlateau))
 	v.mustBe(t, verdict.ClassPlateau)
 	v.mustDiagnose(t, diagnosis.PageCache)
 	mustSay(t, "the result", v.stdout, "STABLE   ", "only pages of mapped files grow")
@@ -472,11 +474,11 @@ func testTensorLeak(t *testing.T) {
 }
 
 // mustMatchBreakdown checks that the final profile has the GPU memory of the breakdown, the memory
-// that PyTorch has reserved. The reservation was sampled before: one or two segments of 20 MiB may
-// have come since.
+// that PyTorch has reserved. The reservation was sampled before: some segments may have come since, of
+// 20 MiB, and of 2 MiB for blocks of up to 1 MiB.
 func mustMatchBreakdown(t *testing.T, v verdictOn, d summary.GPUMemory) {
 	t.Helper()
-	const segment = 20 << 20
+	const segment, most = 2 << 20, 40 << 20
 	var breakdown, profiled int64
 	since := int64(-1)
 	for _, row := range d.Breakdown {
@@ -499,7 +501,7 @@ func mustMatchBreakdown(t *testing.T, v verdictOn, d summary.GPUMemory) {
 	}
 
 	if profiled != breakdown || breakdown == 0 || since%segment != 0 || since < 0 ||
-		since > 2*segment {
+		since > most {
 		t.Errorf("%d bytes in the breakdown, %d in the profile, reserved %d bytes before",
 			breakdown, profiled, since)
 	}

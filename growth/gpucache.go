@@ -28,7 +28,7 @@ type GPUPoolKind string
 const (
 	GPUPoolDefault GPUPoolKind = ""      // for all allocations of the process
 	GPUPoolGraph   GPUPoolKind = "graph" // private to the captures of a CUDA graph
-	GPUPoolUser    GPUPoolKind = "user"  // torch.cuda.MemPool
+	GPUPoolUser    GPUPoolKind = "user"  // torch.cuda.MemPool, graph_pool_handle()
 )
 
 // A GPUPool identifies a pool. ID is PyTorch's MempoolId_t; zero for the default one.

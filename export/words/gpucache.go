@@ -198,7 +198,12 @@ func gpuCacheLines(g *summary.GPUMemory) []string {
 		return nil
 	}
 
-	lines := []string{fmt.Sprintf("PyTorch has reserved %s on the GPU; free: %s",
+	least := ""
+	if g.Cache.ChangedSegments > 0 { // these are left out
+		least = "at least "
+	}
+
+	lines := []string{fmt.Sprintf("PyTorch has reserved %s%s on the GPU; free: %s", least,
 		units.Bytes(float64(reserved)), strings.Join(parts, ", "))}
 	if isWorth(common.PinnedBytes) && len(g.Cache.Pinners) > 0 {
 		lines = append(lines, PinnerText(&g.Cache.Pinners[0]))

@@ -152,6 +152,12 @@ func TestGPUCacheLines(t *testing.T) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
 
+	g.Cache.ChangedSegments = 2
+	want[0] = strings.Replace(want[0], "reserved", "reserved at least", 1)
+	if got := gpuCacheLines(g); !slices.Equal(got, want) {
+		t.Errorf("without some segments: %q\nwant %q", got, want)
+	}
+
 	g.Cache.Pools[0].PinnedBytes = 63 * mebibyte // too little to be worth a line
 	g.Cache.Pools[0].ReturnableBytes = 0
 	g.Cache.Pools[1].AllocatedBytes = 40 * mebibyte

@@ -32,24 +32,19 @@ func addKeptTensors(t *Trace, f *verdict.Findings, p *Process) {
 		g.now = float64(c.At(t.lastElapsed().Seconds()))
 	}
 
-	var found, waiting *keeper.Search
 	keepers := t.KeepersOf(p.History)
+	g.addTo(f, tensorSearch(keepers, isExplained), tensorSearch(keepers, isGarbage))
+}
+
+// tensorSearch is the first search for tensors of which a condition holds; nil: there is none.
+func tensorSearch(keepers []keeper.Search, holds func(*keeper.Search) bool) *keeper.Search {
 	for i := range keepers {
-		s := &keepers[i]
-		if s.Stack != 0 || !census.IsTensor(s.Type) {
-			continue
-		}
-
-		if 2*s.Garbage > s.Samples && waiting == nil {
-			waiting = s
-		}
-
-		if len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples && found == nil {
-			found = s
+		if s := &keepers[i]; s.Stack == 0 && census.IsTensor(s.Type) && holds(s) {
+			return s
 		}
 	}
 
-	g.addTo(f, found, waiting)
+	return nil
 }
 
 // areTensorsOnGPU reports whether most tensors that a process has gained are on GPUs, by its

@@ -104,16 +104,22 @@ func isWriteOnly(l *keeper.Link) bool {
 // mainSearch is the search of which the first path explains the largest part of the growth of a
 // process; nil: there is none.
 func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
-	return searchThat(p, keepers, func(s *keeper.Search) bool {
-		return len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples
-	})
+	return searchThat(p, keepers, isExplained)
+}
+
+// isExplained reports whether the first path leads to half of the samples of a search.
+func isExplained(s *keeper.Search) bool {
+	return len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples
 }
 
 // garbageSearch is the search that has found most of the growth of a process to be garbage; nil:
 // there is none.
 func garbageSearch(p *Process, keepers []keeper.Search) *keeper.Search {
-	return searchThat(p, keepers, func(s *keeper.Search) bool { return 2*s.Garbage > s.Samples })
+	return searchThat(p, keepers, isGarbage)
 }
+
+// isGarbage reports whether most samples of a search are garbage.
+func isGarbage(s *keeper.Search) bool { return 2*s.Garbage > s.Samples }
 
 // searchThat is the search for the largest part of the growth of a process: for the first suspect, or
 // for a type where most growth is small Python objects or tensors, with an answer that explains it.

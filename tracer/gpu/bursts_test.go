@@ -189,7 +189,7 @@ func simulateBursts(burst, step uint64, blocks int, leakGap uint64) (leak, churn
 	a := &allocator{inUse: make(map[uint64]bool), live: make(map[uint64]sampled)}
 	var bursts Bursts
 	var temporaries []uint64
-	for now := range 120_000 * ms / ms {
+	for now := range uint64(120_000) {
 		switch at := now * ms; now % (4 * burst) {
 		case 0:
 			bursts.Open(at)

@@ -38,6 +38,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
 	t.Run("a static program of a shell is traced late", testLaunchLate)
+	t.Run("a program that has exited keeps its sources", testLaunchExited)
 	t.Run("beside a library whose probes cannot be used", testLaunchUnusable)
 	t.Run("stacks begin at the caller of an operator", testLaunchOperators)
 	t.Run("beside another trace", testLaunchBeside)
@@ -382,6 +383,23 @@ func testLaunchLate(t *testing.T) {
 	})
 }
 
+// The tree may still have a program that has just exited.
+func testLaunchExited(t *testing.T) {
+	s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c", "-static"), "leak"),
+		exact, "done")
+	before := sourceOf(t, s, "heap")
+	held := openProcess(t, target.PID())
+	must(t, target.Process.Kill())
+	eventually(t, "its end is noticed", func() bool { return !s.IsTraced(target.PID()) })
+
+	if err := tracer.Attach(s, held, nil); !errors.Is(err, tracer.ErrExited) {
+		t.Errorf("attach again: %v, want %v", err, tracer.ErrExited)
+	}
+	if after := sourceOf(t, s, "heap"); after.Reason != before.Reason {
+		t.Errorf("source heap: %+v, before %+v", after, before)
+	}
+}
+
 // A library of the program has probes of the same provider, with arguments that are unsupported.
 func testLaunchUnusable(t *testing.T) {
 	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
@@ -566,8 +584,14 @@ func testLaunchUnheld(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) })
 
-	eventually(t, "the other program is traced", func() bool { return s.IsTraced(other) })
-	at := symbolAt(t, other, holdSemaphore)
+	var at int64
+	eventually(t, "the other program has loaded the shim, and is traced", func() bool {
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", other))
+		must(t, err)
+		isLoaded := false
+		at, isLoaded = findSymbol(t, other, holdSemaphore)
+		return string(comm) == "sleep\n" && isLoaded && s.IsTraced(other)
+	})
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", other), os.O_WRONLY, 0)
 	must(t, err)
 	defer memory.Close()
@@ -594,15 +618,30 @@ func semaphore(t testing.TB, pid int, name string) uint16 {
 // symbolAt is the address of a symbol of the shim in a process.
 func symbolAt(t testing.TB, pid int, name string) int64 {
 	t.Helper()
+	at, ok := findSymbol(t, pid, name)
+	if !ok {
+		t.Fatalf("PID %d has no %s", pid, name)
+	}
+	return at
+}
+
+// findSymbol is symbolAt; false: the process has not loaded the shim, or not all of it.
+func findSymbol(t testing.TB, pid int, name string) (int64, bool) {
+	t.Helper()
 	maps := mapsOf(t, pid)
 	i := slices.IndexFunc(maps, func(m process.Mapping) bool { return shim.HasName(m.Path) })
+	if i < 0 {
+		return 0, false
+	}
 	file, err := elf.Open(maps[i].Path)
 	must(t, err)
 	defer file.Close()
 	symbols, err := file.Symbols()
 	must(t, err)
 	k := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
-	return int64(maps[i].Start + symbols[k].Value)
+	at := maps[i].Start + symbols[k].Value
+	hasAddress := func(m process.Mapping) bool { return m.Start <= at && at < m.End }
+	return int64(at), slices.ContainsFunc(maps, hasAddress)
 }
 
 func testLaunchFails(t *testing.T) {

@@ -51,6 +51,10 @@ var errTooManyTargets = errors.New("limit of traced processes reached")
 // add makes a process a target. The caller keeps held, and the target opens the process once more.
 // If the process exits meanwhile, the error is ErrExited, whatever has failed.
 func (l *lifecycle) add(ctx context.Context, held *process.Process) error {
+	if !held.Alive() { // nothing takes the place of the target that it had
+		return exitedError(held)
+	}
+
 	isLaunch := l.session.launched != nil
 	if t := l.find(uint32(held.PID)); isLaunch && t != nil { // before an execve
 		l.retireAll([]*target{t})

@@ -39,7 +39,8 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 		Notes: r.notes, Process: r.ProcessOf(main.History), Processes: processesOf(&r.history, result.All),
 		Outlier: summary.OutlierOf(result.Outlier), Groups: groupsOf(result.Groups),
 		Related: relatedOf(result.Related), Together: togetherOf(result.Together),
-		Outside: summary.OutsideOf(result.Outside), Target: r.asked.summary(r.session.Started()),
+		Outside: summary.OutsideOf(result.Outside), Container: summary.ContainerOf(result.Container),
+		Target:        r.asked.summary(r.session.Started()),
 		ContinuedFrom: r.earlier.Continued(r.began), Gaps: r.earlier.gapsUntil(r.began),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),

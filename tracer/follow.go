@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/container"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -17,16 +18,18 @@ import (
 // follower follows the process tree and decides which of its processes are traced.
 type follower struct {
 	*tree.Tree
-	session  *Session
-	failed   map[int]attachFailure // processes that could not be attached to, by PID
-	census   tree.Census           // of all processes of the machine
-	job      tree.Job
-	cpuTime  time.Duration // of the named process when tracing began
-	began    time.Time
-	ramFiles process.RAMFileSystems // when tracing began
-	pending  []Change               // not reported yet
-	selected growth.Selection       // the last one, but for its size
-	workers  int                    // that were traced since they grow
+	session    *Session
+	failed     map[int]attachFailure // processes that could not be attached to, by PID
+	census     tree.Census           // of all processes of the machine
+	job        tree.Job
+	cpuTime    time.Duration // of the named process when tracing began
+	began      time.Time
+	ramFiles   process.RAMFileSystems // when tracing began
+	container  *container.Reader
+	containers growth.Containers
+	pending    []Change         // not reported yet
+	selected   growth.Selection // the last one, but for its size
+	workers    int              // that were traced since they grow
 	// started are the programs that have become targets since follow was called last, and untraced
 	// counts those for which there was no room.
 	started  []int
@@ -76,9 +79,11 @@ func (s *Session) Changes() []Change {
 func (s *Session) Surroundings() growth.Surroundings {
 	s.following.Lock()
 	defer s.following.Unlock()
+	s.follower.readContainer()
 	return growth.Surroundings{
 		Others: s.follower.otherProcesses(), IsIdle: s.follower.isIdle(),
-		RAMFiles: s.follower.session.Process.RAMFilesSince(s.follower.ramFiles),
+		RAMFiles:   s.follower.session.Process.RAMFilesSince(s.follower.ramFiles),
+		Containers: s.follower.containers,
 	}
 }
 
@@ -90,7 +95,7 @@ func (f *follower) open(ctx context.Context) error {
 		return err
 	}
 	f.Sample(f.session.Elapsed()) // which SelectTraced needs
-	f.census.Update(f.session.Elapsed())
+	f.census.Update(f.session.Elapsed(), f.readContainer)
 	f.job = tree.JobOf(f.session.Process)
 	f.cpuTime, _ = f.session.Process.CPUTime()
 	f.began, f.ramFiles = time.Now(), f.session.Process.RAMFileSystems()
@@ -167,7 +172,7 @@ func (f *follower) follow(ctx context.Context) []Change {
 		f.report(Change{TreeChange: growth.TreeChange{Event: growth.TreeNotFollowed}, Err: err})
 	}
 
-	f.census.Update(f.session.Elapsed())
+	f.census.Update(f.session.Elapsed(), f.readContainer) // which may be gone at the end
 	isNew := func(pid int) bool { return slices.Contains(f.started, pid) }
 	for _, m := range changes.Exited {
 		pid := m.Process.PID
@@ -345,6 +350,18 @@ func (f *follower) takeChanges() []Change {
 	changes := f.pending
 	f.pending = nil
 	return changes
+}
+
+// readContainer reads the memory of the container.
+func (f *follower) readContainer() {
+	now := f.container.Read(f.session.Elapsed())
+	if now == nil {
+		return
+	}
+	if f.containers.First == nil {
+		f.containers.First = now
+	}
+	f.containers.Last = now
 }
 
 // Bounds on the other processes that are classified, and reported of each relation.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/allocscope/allocscope/tracer/container"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -176,8 +177,9 @@ func (s *Session) openProcess() (err error) {
 func (s *Session) follow(ctx context.Context) error {
 	s.follower = &follower{
 		Tree: tree.New(s.Process, s.Options.Children, s.own), session: s,
-		failed: make(map[int]attachFailure),
-		census: tree.Census{Limit: s.own.Account(duty.ProcessTables)},
+		failed:    make(map[int]attachFailure),
+		census:    tree.Census{Limit: s.own.Account(duty.ProcessTables)},
+		container: container.NewReader(s.Process),
 	}
 	s.scanner = scanner{
 		kernel: s.kernel, events: s.events, probing: s.probing,
@@ -236,6 +238,7 @@ func (s *Session) Close() error {
 	}
 	if s.follower != nil {
 		s.follower.Close()
+		s.follower.container.Close()
 	}
 	errs = append(errs, s.scanner.others.Close(), s.gpus.nvml.Close())
 	if s.kernel != nil {

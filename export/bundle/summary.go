@@ -50,6 +50,8 @@ var fieldRules = map[string]textRule{
 	"Related.Command":           (*pseudonyms).command,
 	"Outside.Path":              (*pseudonyms).path,
 	"Outside.Largest":           (*pseudonyms).path,
+	"ContainerRow.Name":         (*pseudonyms).command,
+	"ContainerRow.File":         (*pseudonyms).path,
 	"OtherGrowth.Command":       (*pseudonyms).command,
 	"GPUMemory.Command":         (*pseudonyms).command,
 	"GPUMemory.Detail":          dropped,

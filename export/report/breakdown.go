@@ -34,6 +34,12 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 			breakdownOf(s, tree, title, "All", summary.Resident{HeapTraced: p.HeapTraced}))
 	}
 
+	if lines, sum, ok := words.ContainerLines(s.Container); ok {
+		title := words.ContainerTitle(s.Container) + ": " + units.Signed(sum.Delta)
+		views = append(views, waterfallOf(title,
+			"Charged when tracing began: "+units.Bytes(sum.Start()),
+			"Charged at the end, as the kernel counts", lines, sum))
+	}
 	return views
 }
 

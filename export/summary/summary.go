@@ -80,6 +80,8 @@ type Summary struct {
 	// Outside is memory that the job takes and no process holds, and that grows; absent: there is
 	// none.
 	Outside *Outside `json:"outside,omitempty"`
+	// Container is the memory of the cgroup of the job; absent: it is in none that is known.
+	Container *Container `json:"container,omitempty"`
 	// Limit that will be met first; absent if none is known.
 	Limit *Limit `json:"limit,omitempty"`
 	// Steps of training since the baseline; absent where none were seen.

@@ -179,6 +179,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s, place)...)
+	notes = append(notes, containerNotes(s)...)
 	notes = append(notes, undecidedNote(s)...)
 	for i := range s.GPUMemory {
 		g := &s.GPUMemory[i]

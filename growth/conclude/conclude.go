@@ -27,6 +27,8 @@ type Result struct {
 	// Outside is memory that the job takes and no process holds, where it grows; nil: there is
 	// none.
 	Outside *Outside
+	// Container is the memory of the cgroup of the job; nil: it is in none that is known.
+	Container *Container
 	// Together is when memory runs out by all that grows in it; nil: the main process is most of
 	// that.
 	Together *Together
@@ -89,6 +91,7 @@ func (t *Trace) Conclude(judged []Process) Result {
 	r.Headroom = t.Headroom(r.Main.History)
 	r.Groups, r.Outlier = t.groups(r.Headroom), outlierOf(all)
 	t.addOthers(&r)
+	r.Container = containerOf(t)
 	r.Together = t.together(&r)
 	t.nameOthers(&r)
 

@@ -130,6 +130,7 @@ func mountAll(but string) error {
 		{"tracefs", "/sys/kernel/tracing"},
 		{"bpf", "/sys/fs/bpf"},
 		{"tmpfs", "/dev/shm"},
+		{"cgroup2", "/sys/fs/cgroup"},
 	} {
 		if m.kind == but {
 			continue

@@ -60,7 +60,7 @@ var layers = [][]string{
 	},
 	{"tracer/heap/allocators"},
 	{
-		"tracer/addrspace", "tracer/jit", "tracer/probe", "tracer/python", "tracer/residency/region",
+		"tracer/addrspace", "tracer/container", "tracer/jit", "tracer/probe", "tracer/python", "tracer/residency/region",
 		"tracer/tree", "tracer/unwind",
 	},
 	{"tracer/overhead/calibrate"},

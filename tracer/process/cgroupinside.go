@@ -28,17 +28,13 @@ const (
 type insideView struct {
 	of         *Process
 	membership string
-	shown      bool           // the process's own cgroup is
-	cgroups    []insideCgroup // those that account memory, from the process's own outwards
+	shown      bool            // the process's own cgroup is
+	cgroups    []Cgroup        // that account memory, from the process's own outwards
+	files      []*hostile.File // of them
 	untilRetry int
 	stalled    bool // a path has not answered, and none is opened again
 
 	openFile func(folder *os.File, path string, resolve uint64, allowed uint32) (*hostile.File, error)
-}
-
-type insideCgroup struct {
-	memoryFiles
-	files map[string]*hostile.File
 }
 
 // update opens the cgroups of a process, unless they are open.
@@ -82,21 +78,31 @@ func (v *insideView) openMount(root *os.File, h hierarchy, path []string) {
 	}
 	defer own.Close()
 
-	var cgroups []insideCgroup
+	var cgroups []Cgroup
+	var opened []*hostile.File
 	for n := len(path); n >= 0; n-- {
-		c := insideCgroup{h.memoryFiles, make(map[string]*hostile.File)}
+		files := make(map[string]*hostile.File)
 		for _, name := range h.names() {
 			if file := v.openInside(h, root, filepath.Join(folderAt(n), name)); file != nil {
-				c.files[name] = file
+				files[name], opened = file, append(opened, file)
 			}
 		}
-		cgroups = append(cgroups, c)
+		cgroups = append(cgroups, Cgroup{h, path[:n], func(name string) []byte {
+			if files[name] == nil {
+				return nil
+			}
+			raw, err := files[name].ReadAll(maxCgroupFile)
+			if err != nil {
+				return nil // the cgroup was removed, or the file does not answer
+			}
+			return raw
+		}})
 	}
 	if !slices.ContainsFunc(v.mounts(), h.equals) {
-		closeInside(cgroups)
+		closeAll(opened)
 		return
 	}
-	v.shown, v.cgroups = true, append(v.cgroups, cgroups...)
+	v.shown, v.cgroups, v.files = true, append(v.cgroups, cgroups...), append(v.files, opened...)
 }
 
 // openInside opens a file below the root of a process, if it is of a mount; else it returns nil.
@@ -132,33 +138,13 @@ func (v *insideView) mounts() []hierarchy {
 	return found[:min(len(found), maxInsideMounts)]
 }
 
-// tightest returns the cgroup with the least headroom; nil if none has a limit.
-func (v *insideView) tightest() (tightest *cgroupMemory) {
-	for _, c := range v.cgroups {
-		memory := c.read(func(name string) []byte {
-			if c.files[name] == nil {
-				return nil
-			}
-			raw, err := c.files[name].ReadAll(maxCgroupFile)
-			if err != nil {
-				return nil // the cgroup was removed, or the file does not answer
-			}
-			return raw
-		})
-		tightest = tightest.nearest(memory)
-	}
-	return tightest
-}
-
 func (v *insideView) close() {
-	closeInside(v.cgroups)
+	closeAll(v.files)
 	*v = insideView{stalled: v.stalled, openFile: v.openFile}
 }
 
-func closeInside(cgroups []insideCgroup) {
-	for _, c := range cgroups {
-		for _, file := range c.files {
-			file.Close()
-		}
+func closeAll(files []*hostile.File) {
+	for _, file := range files {
+		file.Close()
 	}
 }

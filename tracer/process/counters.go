@@ -38,8 +38,9 @@ type Status struct {
 	// one of them has them, and Threads counts them alone.
 	MainEnded bool
 
-	// Anonymous, File and Shared are the parts of RSS: RssAnon, RssFile and RssShmem.
-	Anonymous, File, Shared int64
+	// Anonymous, File and Shared are the parts of RSS: RssAnon, RssFile and RssShmem. PageTables is
+	// VmPTE.
+	Anonymous, File, Shared, PageTables int64
 }
 
 // counters are the texts and numbers that the kernel publishes of a process.
@@ -66,6 +67,15 @@ func (c *counters) Status() (Status, error) {
 	return living, nil
 }
 
+// ReadStatus reads the state of a thread.
+func ReadStatus(tid int) (Status, error) {
+	raw, err := ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "status"))
+	if err != nil {
+		return Status{}, err
+	}
+	return parseStatus(raw), nil
+}
+
 // isEnded reports whether a thread has ended, by its state: it is a zombie, or dead.
 func isEnded(state byte) bool { return state == 'Z' || state == 'X' }
 
@@ -84,6 +94,7 @@ func parseStatus(raw []byte) Status {
 	s := Status{
 		TGID: Unknown, Parent: Unknown, Virtual: Unknown, RSS: Unknown, Swap: Unknown,
 		Threads: Unknown, Anonymous: Unknown, File: Unknown, Shared: Unknown, Peak: Unknown,
+		PageTables: Unknown,
 	}
 	for line := range bytes.Lines(raw) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -113,6 +124,8 @@ func parseStatus(raw []byte) Status {
 			s.File = kibibytesOf(string(value))
 		case "RssShmem":
 			s.Shared = kibibytesOf(string(value))
+		case "VmPTE":
+			s.PageTables = kibibytesOf(string(value))
 		case "Threads":
 			s.Threads = number(string(value))
 		case "Seccomp":

@@ -136,9 +136,19 @@ func (p *Process) RAMFilesSince(before RAMFileSystems) []growth.RAMFiles {
 			f.Left = int64(stat.Bavail) * stat.Bsize
 		}
 		if ok {
-			w := ramWalk{since: before.at, uid: uid, device: m.device, end: time.Now().Add(maxRAMTime)}
-			w.walk(int(folder.Stream().Fd()), m.path, 0)
-			f.New, f.NewBytes, f.Largest = w.files, w.bytes, growth.Printable(w.largest)
+			var largest int64
+			m.walk(folder, time.Now().Add(maxRAMTime), func(path string, stat *unix.Stat_t) {
+				bytes := stat.Blocks * statBlock
+				isNew := !time.Unix(stat.Ctim.Unix()).Before(before.at)
+				if stat.Uid != uid || !isNew || bytes == 0 {
+					return
+				}
+				f.New++
+				f.NewBytes += bytes
+				if bytes > largest {
+					largest, f.Largest = bytes, growth.Printable(path)
+				}
+			})
 		}
 		grown = append(grown, f)
 	})
@@ -163,21 +173,38 @@ func (p *Process) fileUID() (uid uint32, ok bool) {
 	return uint32(n), err == nil
 }
 
-// A ramWalk adds up the files of a tmpfs that a user has written since a moment. It follows no link,
-// and enters no other mount, not even to look at it: that may be on FUSE, and never answer.
+// RAMDevices are the devices of the tmpfs that the process sees.
+func (p *Process) RAMDevices() map[uint64]bool { return p.tmpfsMounts() }
+
+// EachRAMFile calls a function for each file of the tmpfs that the process sees, with its path there
+// and its bytes in RAM, as far as it finds them within a fifth of a second.
+func (p *Process) EachRAMFile(do func(device, inode uint64, path string, bytes int64)) {
+	end := time.Now().Add(maxRAMTime)
+	p.eachRAM(func(m ramMount, folder *hostile.File, _ unix.Statfs_t) {
+		m.walk(folder, end, func(path string, stat *unix.Stat_t) {
+			do(m.device, stat.Ino, path, stat.Blocks*statBlock)
+		})
+	})
+}
+
+const statBlock = 512 // bytes of a block in st_blocks
+
+// walk calls a function for each file of a tmpfs whose folder is open, until end.
+func (m ramMount) walk(folder *hostile.File, end time.Time, do func(string, *unix.Stat_t)) {
+	w := ramWalk{device: m.device, end: end, do: do}
+	w.walk(int(folder.Stream().Fd()), m.path, 0)
+}
+
+// A ramWalk finds the files of a tmpfs. It follows no link, and enters no other mount, not even to
+// look at it: that may be on FUSE, and never answer.
 type ramWalk struct {
-	since   time.Time
-	uid     uint32
 	device  uint64
 	end     time.Time
 	entries int
-
-	files          int
-	bytes, biggest int64
-	largest        string
+	do      func(path string, stat *unix.Stat_t)
 }
 
-// walk adds up a folder that is open.
+// walk finds the files of a folder that is open.
 func (w *ramWalk) walk(fd int, path string, depth int) {
 	again, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -200,7 +227,7 @@ func (w *ramWalk) walk(fd int, path string, depth int) {
 	}
 }
 
-// add adds a file, or the files of a folder.
+// add reports a file, or the files of a folder.
 func (w *ramWalk) add(folder int, path, name string, depth int) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -222,16 +249,6 @@ func (w *ramWalk) add(folder int, path, name string, depth int) {
 			w.walk(fd, path, depth+1)
 		}
 	case unix.S_IFREG:
-		const block = 512 // of st_blocks
-		bytes := stat.Blocks * block
-		isNew := !time.Unix(stat.Ctim.Unix()).Before(w.since)
-		if stat.Uid != w.uid || !isNew || bytes == 0 {
-			return
-		}
-		w.files++
-		w.bytes += bytes
-		if bytes > w.biggest {
-			w.biggest, w.largest = bytes, path
-		}
+		w.do(path, &stat)
 	}
 }

@@ -47,7 +47,7 @@ func (r *SystemMemoryReader) Read(p *Process) growth.SystemMemory {
 
 	r.inside.update(p, membership)
 	memory.CgroupHidden = !r.inside.shown
-	r.inside.tightest().describe(&memory)
+	tightest(r.inside.cgroups).describe(&memory)
 	return memory
 }
 
@@ -163,15 +163,16 @@ func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
 		memory.Shared, memory.Kernel = kibibytes(fields, "Shmem"), kibibytes(fields, "SUnreclaim")
 	}
 
-	r.tightestCgroup(membership).describe(&memory)
+	tightest(r.cgroups(membership)).describe(&memory)
 	return memory
 }
 
 // memoryFiles names the memory files of one version of the cgroup interface
 // (https://docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/memory.html).
 type memoryFiles struct {
-	// high is where the kernel begins to throttle; empty: version 1 has none.
-	limit, high, usage string
+	// high is where the kernel begins to throttle; empty: version 1 has none. kernelUsage is the part
+	// of usage that the kernel itself takes; empty: version 2 has it in memory.stat.
+	limit, high, usage, kernelUsage string
 
 	// Lines of memory.stat that include descendants: page cache on the inactive list, all page
 	// cache including shared memory, shared memory, and memory of the kernel that it cannot drop; empty:
@@ -182,6 +183,7 @@ type memoryFiles struct {
 var (
 	memoryFilesV1 = memoryFiles{
 		limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes",
+		kernelUsage:  "memory.kmem.usage_in_bytes",
 		inactiveFile: "total_inactive_file", cache: "total_cache", shmem: "total_shmem",
 	}
 	memoryFilesV2 = memoryFiles{
@@ -286,6 +288,7 @@ func (h hierarchy) folder(cgroup string) (path []string, ok bool) {
 // cache, which the kernel can drop. cache is all page cache of files, and shared and
 // kernel are as in growth.SystemMemory; Unknown if not reported.
 type cgroupMemory struct {
+	of                 *Cgroup
 	used, limit, cache int64
 	shared, kernel     int64
 	throttles          bool // the limit is memory.high
@@ -308,10 +311,8 @@ func (c *cgroupMemory) describe(memory *growth.SystemMemory) {
 	}
 }
 
-// tightestCgroup returns the cgroup with the least headroom among the cgroups of a process and
-// their ancestors; nil if we can see no limit.
-func (r *SystemMemoryReader) tightestCgroup(membership []byte) *cgroupMemory {
-	var tightest *cgroupMemory
+// cgroups are the cgroups of a process and their ancestors that our mounts show, its own first.
+func (r *SystemMemoryReader) cgroups(membership []byte) (all []Cgroup) {
 	for _, h := range r.hierarchies {
 		path, ok := h.folder(h.membership(membership))
 		if !ok {
@@ -320,43 +321,40 @@ func (r *SystemMemoryReader) tightestCgroup(membership []byte) *cgroupMemory {
 
 		for n := len(path); n >= 0; n-- {
 			folder := filepath.Join(r.root, h.mountPoint, filepath.Join(path[:n]...))
-			tightest = tightest.nearest(h.read(func(name string) []byte {
+			all = append(all, Cgroup{h, path[:n], func(name string) []byte {
 				raw, err := ReadFile(filepath.Join(folder, name))
 				if err != nil {
 					return nil
 				}
 				return raw
-			}))
+			}})
 		}
 	}
-	return tightest
+	return all
 }
 
-// names are the files that read needs.
-func (f memoryFiles) names() []string {
-	names := []string{f.limit, f.usage, memoryStat}
-	if f.high != "" {
-		names = append(names, f.high)
+// tightest returns the memory of the cgroup with the least headroom; nil: none has a limit.
+func tightest(all []Cgroup) (nearest *cgroupMemory) {
+	for i := range all {
+		nearest = nearest.nearest(all[i].memory())
 	}
-	return names
+	return nearest
 }
 
-const memoryStat = "memory.stat"
-
-// read reads the memory of a cgroup; nil if it has no limit. file returns the content of one of its
-// files; empty: it cannot be read.
-func (f memoryFiles) read(file func(name string) []byte) *cgroupMemory {
-	limit, throttles := f.readLimit(file)
-	used := parseNumber(file(f.usage))
-	if limit == Unknown || limit >= minUnlimitedBytes || used == Unknown {
+// memory reads the memory of a cgroup; nil if it has no limit.
+func (g *Cgroup) memory() *cgroupMemory {
+	f := g.memoryFiles
+	limit, throttles := g.limit()
+	used := g.Charged()
+	if limit == Unknown || used == Unknown {
 		return nil
 	}
 
 	c := &cgroupMemory{
-		used: used, limit: limit, throttles: throttles,
+		of: g, used: used, limit: limit, throttles: throttles,
 		cache: Unknown, shared: Unknown, kernel: Unknown,
 	}
-	stat := parseMemoryStat(file(memoryStat))
+	stat := g.Stat()
 	if inactive, ok := stat[f.inactiveFile]; ok {
 		c.used = max(0, used-max(0, inactive))
 	}
@@ -374,32 +372,6 @@ func (f memoryFiles) read(file func(name string) []byte) *cgroupMemory {
 		c.cache = cache - shmem
 	}
 	return c
-}
-
-// readLimit returns the lower of a cgroup's two limits, and whether the kernel throttles there.
-func (f memoryFiles) readLimit(file func(name string) []byte) (limit int64, throttles bool) {
-	limit = parseNumber(file(f.limit))
-	if f.high == "" {
-		return limit, false
-	}
-
-	high := parseNumber(file(f.high))
-	if high == Unknown || limit != Unknown && limit <= high {
-		return limit, false
-	}
-	return high, true
-}
-
-// parseMemoryStat returns the lines of memory.stat by name, the first of each.
-func parseMemoryStat(raw []byte) map[string]int64 {
-	stat := make(map[string]int64)
-	for line := range strings.Lines(string(raw)) {
-		name, value, _ := strings.Cut(line, " ")
-		if _, ok := stat[name]; !ok {
-			stat[name] = number(strings.TrimSpace(value))
-		}
-	}
-	return stat
 }
 
 // parseNumber parses a file that holds one number; Unknown for "max" and for a file that holds

@@ -95,15 +95,19 @@ const (
 	maxTables = 32
 )
 
-// Update reads a table where one is due. elapsed is the time since tracing started.
-func (c *Census) Update(elapsed time.Duration) {
+// Update reads a table where one is due, and calls beside, whose cost counts too. elapsed is the
+// time since tracing started.
+func (c *Census) Update(elapsed time.Duration, beside func()) {
 	if len(c.tables) > 0 && elapsed < c.due {
 		return
 	}
 
 	var table ProcessTable
 	var err error
-	cost := process.MeasureCPUTime(func() { table, err = ReadProcessTable() })
+	cost := process.MeasureCPUTime(func() {
+		table, err = ReadProcessTable()
+		beside()
+	})
 	c.due = elapsed + max(tablePeriod, time.Duration(float64(cost)/c.Limit.Share()))
 	if err == nil {
 		c.add(timedTable{table, elapsed})

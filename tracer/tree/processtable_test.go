@@ -57,11 +57,11 @@ func TestTopGrowers(t *testing.T) {
 	t.Run("real processes", func(t *testing.T) {
 		member, old := startJob(t), startJob(t)
 		var census Census
-		census.Update(0)
+		census.Update(0, func() {})
 		member.order("grow", 300)
 		old.order("grow", 200)
 		young := start(t, exec.Command(program(t), "young"))
-		census.Update(time.Hour)
+		census.Update(time.Hour, func() {})
 		young.order("grow", 100)
 		after := readTable(t)
 		growers := func(matters func(pid int) bool, limit int) []growth.OtherProcess {

@@ -157,6 +157,13 @@ func printBreakdown(out io.Writer, s *summary.Summary) error {
 		}
 	}
 
+	if lines, sum, ok := words.ContainerLines(s.Container); ok {
+		fmt.Fprintf(out, "\n%s (%s):\n\n", words.ContainerTitle(s.Container), units.Signed(sum.Delta))
+		if err := printLines(out, lines, "charged, as the kernel counts", sum); err != nil {
+			return err
+		}
+	}
+
 	printAdvice(out, s)
 	return nil
 }
@@ -164,10 +171,13 @@ func printBreakdown(out io.Writer, s *summary.Summary) error {
 // printKinds prints a line for each of so many kinds, one for the others, one for unexplained
 // memory, and their sum.
 func printKinds(out io.Writer, b words.Breakdown, kinds int, all string, p summary.Resident) error {
+	return printLines(out, b.Lines(kinds, p), all, b.Sum())
+}
+
+func printLines(out io.Writer, lines []words.BreakdownLine, all string, sum words.KindSum) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "growth\t± 95%\tat the end\t  what\n")
-	sum := words.BreakdownLine{Label: all, KindSum: b.Sum()}
-	for _, line := range append(b.Lines(kinds, p), sum) {
+	for _, line := range append(lines, words.BreakdownLine{Label: all, KindSum: sum}) {
 		margin := ""
 		if line.Error > 0 {
 			margin = units.Bytes(line.Error)

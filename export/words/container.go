@@ -1,0 +1,118 @@
+package words
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+var containerKinds = map[growth.ContainerKind]string{
+	growth.ContainerAnonymous:   "anonymous memory of processes",
+	growth.ContainerForked:      "anonymous memory that several of them share, counted once",
+	growth.ContainerShared:      "shared memory and files in RAM",
+	growth.ContainerCache:       "page cache, which the kernel takes back",
+	growth.ContainerReclaimable: "kernel: names and inodes of files, which it takes back",
+	growth.ContainerSlab:        "kernel: slab that it cannot take back",
+	growth.ContainerPageTables:  "kernel: page tables",
+	growth.ContainerStacks:      "kernel: stacks of threads",
+	growth.ContainerSockets:     "kernel: buffers of sockets",
+	growth.ContainerKernel:      "kernel: the rest",
+	growth.ContainerRest:        "charged, and of no kind",
+}
+
+// ContainerLines has a line for each row of the container, and their sum: the charge. ok is false
+// where the job is in none.
+func ContainerLines(c *summary.Container) (lines []BreakdownLine, sum KindSum, ok bool) {
+	if c == nil {
+		return nil, sum, false
+	}
+	for _, r := range c.Rows {
+		lines = append(lines, BreakdownLine{Label: containerLabel(r), KindSum: KindSum{
+			Delta: float64(r.EndBytes - r.StartBytes), End: float64(r.EndBytes),
+		}})
+	}
+	return lines, KindSum{Delta: float64(c.EndBytes - c.StartBytes), End: float64(c.EndBytes)}, true
+}
+
+// ContainerTitle is the charge of the container and its limit.
+func ContainerTitle(c *summary.Container) string {
+	text := "The container is charged with " + units.Bytes(float64(c.EndBytes))
+	if c.LimitBytes != nil {
+		text += " of " + units.Bytes(float64(*c.LimitBytes))
+	}
+	return text
+}
+
+// containerLabel names a row: "anonymous memory of PID 12 (python3)", "shared memory and files in
+// RAM: /dev/shm/x of PID 12 (python3)".
+func containerLabel(r summary.ContainerRow) string {
+	holder := ""
+	if r.PID != 0 {
+		holder = fmt.Sprintf("PID %d (%s)", r.PID, r.Name)
+	}
+	kind := containerKinds[r.Kind]
+	switch {
+	case r.Count > 0 && r.Kind == growth.ContainerAnonymous:
+		return "anonymous memory of " + units.Plural(r.Count, "other process", "other processes")
+	case r.Kind == growth.ContainerAnonymous && r.PID != 0:
+		return "anonymous memory of " + holder
+	case r.Kind == growth.ContainerAnonymous:
+		return "anonymous memory of no process in it"
+	case r.File == "" && (r.Kind == growth.ContainerShared || r.Kind == growth.ContainerCache):
+		return kind + ": the rest"
+	case r.File == "":
+		return kind
+	case holder == "":
+		return kind + ": " + r.File
+	}
+	return kind + ": " + r.File + " of " + holder
+}
+
+// containerNotes say which memory outside of the traced processes is a large part of the container,
+// or grows, in two lines.
+func containerNotes(s *summary.Summary) []string {
+	c := s.Container
+	if c == nil || c.LimitBytes == nil {
+		return nil
+	}
+
+	var parts []string
+	for _, r := range c.Beside[:min(len(c.Beside), 2)] {
+		text := units.Bytes(float64(r.EndBytes)) + " " + besideText(r)
+		if grown := r.EndBytes - r.StartBytes; grown != 0 {
+			text += fmt.Sprintf(" (%s)", units.Signed(float64(grown)))
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("the container has %s of %s: %s", units.Bytes(float64(c.EndBytes)),
+		units.Bytes(float64(*c.LimitBytes)), strings.Join(parts, "; "))}
+}
+
+// besideText names the sum of one kind with the names of its largest row.
+func besideText(r summary.ContainerRow) string {
+	switch r.Kind {
+	case growth.ContainerAnonymous:
+		if r.PID == 0 {
+			return "of other processes"
+		}
+		return fmt.Sprintf("of other processes, most of PID %d (%s)", r.PID, r.Name)
+	case growth.ContainerShared, growth.ContainerCache:
+		kind := "files in RAM"
+		if r.Kind == growth.ContainerCache {
+			kind = "page cache, which the kernel takes back"
+		}
+		if r.File == "" {
+			return kind
+		}
+		return kind + ", most of " + filepath.Base(strings.TrimSuffix(r.File, " (deleted)"))
+	}
+	return cmp.Or(containerKinds[r.Kind], string(r.Kind))
+}

@@ -1,0 +1,142 @@
+package conclude
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A Container is the memory that the cgroup of the job is charged with at two moments. Its rows sum
+// to the charge at both.
+type Container struct {
+	First, Last *growth.Container
+	// Rows by kind, in the order of the kinds, and of a kind the largest first.
+	Rows []ContainerRow
+}
+
+// A ContainerRow is a part of the memory of a container at the two moments, in bytes.
+type ContainerRow struct {
+	growth.ContainerRow // Bytes are End
+	Start, End          int64
+	// Count of processes or files, where the row sums several small ones; 0: it sums none.
+	Count int
+	// InJob: a traced process has the memory, or holds the file.
+	InJob bool
+}
+
+// Delta is the change in bytes.
+func (r *ContainerRow) Delta() int64 { return r.End - r.Start }
+
+// size orders the rows of a kind.
+func (r *ContainerRow) size() int64 { return max(r.Start, r.End) }
+
+// maxContainerRows bounds the rows of a kind. The smaller ones are one row.
+const maxContainerRows = 8
+
+var containerKinds = []growth.ContainerKind{
+	growth.ContainerAnonymous, growth.ContainerForked, growth.ContainerShared, growth.ContainerCache,
+	growth.ContainerReclaimable, growth.ContainerSlab, growth.ContainerPageTables,
+	growth.ContainerStacks, growth.ContainerSockets, growth.ContainerKernel, growth.ContainerRest,
+}
+
+// containerOf compares the memory of the container at both moments; nil: the job is in none.
+func containerOf(t *Trace) *Container {
+	first, last := t.Containers.First, t.Containers.Last
+	if first == nil || last == nil {
+		return nil
+	}
+
+	traced := make(map[int]bool)
+	for _, p := range t.History.Processes {
+		traced[p.PID] = p.Traced
+	}
+	type key struct {
+		growth.ContainerKind
+		Key string
+	}
+	index := make(map[key]int)
+	var rows []ContainerRow
+	add := func(of growth.ContainerRow, side func(*ContainerRow) *int64) {
+		k := key{of.Kind, of.Key}
+		i, ok := index[k]
+		if !ok {
+			i = len(rows)
+			index[k] = i
+			rows = append(rows, ContainerRow{ContainerRow: of, InJob: traced[of.PID]})
+		}
+		*side(&rows[i]) += of.Bytes
+	}
+	for _, of := range last.Rows {
+		add(of, func(r *ContainerRow) *int64 { return &r.End })
+	}
+	for _, of := range first.Rows {
+		add(of, func(r *ContainerRow) *int64 { return &r.Start })
+	}
+
+	c := &Container{First: first, Last: last}
+	for _, kind := range containerKinds {
+		c.Rows = append(c.Rows, rowsOf(rows, kind)...)
+	}
+	return c
+}
+
+// rowsOf are the rows of one kind: the largest, and one for all others.
+func rowsOf(all []ContainerRow, kind growth.ContainerKind) (rows []ContainerRow) {
+	rest := ContainerRow{ContainerRow: growth.ContainerRow{Kind: kind}}
+	for _, r := range all {
+		switch {
+		case r.Kind != kind:
+		case r.Key == "":
+			rest.Start += r.Start
+			rest.End += r.End
+		default:
+			rows = append(rows, r)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b ContainerRow) int { return cmp.Compare(b.size(), a.size()) })
+	for i := maxContainerRows; i < len(rows); i++ {
+		rest.Count++
+		rest.Start += rows[i].Start
+		rest.End += rows[i].End
+	}
+	rows = rows[:min(len(rows), maxContainerRows)]
+	if rest.Start != 0 || rest.End != 0 {
+		rows = append(rows, rest)
+	}
+	return rows
+}
+
+// minContainerShare is the share of the charge from which memory outside of the job is worth a word.
+const minContainerShare = 0.2
+
+// Beside are the kinds of memory outside of the traced processes that are a large part of the
+// container, or grow much: the sum of each, with the largest row's names, the largest first.
+func (c *Container) Beside() (sums []ContainerRow) {
+	for _, kind := range containerKinds {
+		if kind == growth.ContainerForked || kind == growth.ContainerRest {
+			continue
+		}
+		var sum, largest ContainerRow
+		for _, r := range c.Rows {
+			if r.Kind != kind || r.InJob {
+				continue
+			}
+			sum.Start += r.Start
+			sum.End += r.End
+			if r.size() > largest.size() {
+				largest = r
+			}
+		}
+		isLarge := float64(sum.End) >= minContainerShare*float64(c.Last.Charged)
+		grows := !kind.IsReclaimable() && sum.Delta() >= minOutsideGrowth
+		if sum.End <= 0 || !isLarge && !grows {
+			continue
+		}
+		sum.ContainerRow, sum.Count = largest.ContainerRow, largest.Count
+		sum.Kind = kind
+		sums = append(sums, sum)
+	}
+	slices.SortStableFunc(sums, func(a, b ContainerRow) int { return cmp.Compare(b.size(), a.size()) })
+	return sums
+}

@@ -1,0 +1,147 @@
+package tracer_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/container"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+const (
+	heldMiB   = 48 // by each program
+	ramFolder = "/dev/shm"
+)
+
+// TestKernelContainer compares the rows of a container with memory of one kind each, whose size
+// the program has chosen. The kernel's own count is the sum.
+func TestKernelContainer(t *testing.T) {
+	onDisk := t.TempDir()
+	memory := func(kinds ...growth.ContainerKind) []growth.ContainerKind { return kinds }
+	ofKernel := memory(growth.ContainerReclaimable, growth.ContainerSlab, growth.ContainerSockets,
+		growth.ContainerKernel)
+	for _, c := range []struct {
+		kind, folder string
+		rows         []growth.ContainerKind
+		file         string // the path of the row begins with it
+		isHeld       bool   // by the program
+		least        int64  // bytes
+	}{
+		{"anonymous", ramFolder, memory(growth.ContainerAnonymous), "", true, heldMiB << 20},
+		{"memfd", ramFolder, memory(growth.ContainerShared), "/memfd:tensors", true, heldMiB << 20},
+		{"mapped memfd", ramFolder, memory(growth.ContainerShared), "/memfd:batches", true, heldMiB << 20},
+		{"tmpfs", ramFolder, memory(growth.ContainerShared), ramFolder, false, heldMiB << 20},
+		{"page cache", onDisk, memory(growth.ContainerCache), onDisk, true, heldMiB << 20},
+		{"names", ramFolder, ofKernel, "", false, heldMiB << 18},
+		{"sockets", ramFolder, ofKernel, "", false, heldMiB << 18},
+	} {
+		if c.folder == onDisk && !isOnDisk(t, onDisk) {
+			continue // a machine without a disk
+		}
+		t.Run(c.kind, func(t *testing.T) {
+			folder, err := os.MkdirTemp(c.folder, "allocscope-test-")
+			must(t, err)
+			t.Cleanup(func() { os.RemoveAll(folder) })
+			g := tracertest.NewCgroup(t)
+			target := hold(t, g, c.kind, folder)
+			found := readContainer(t, g, target.PID())
+			var sum int64
+			for _, row := range found.Rows {
+				isHeld := !c.isHeld || row.PID == target.PID()
+				if isHeld && slices.Contains(c.rows, row.Kind) && strings.HasPrefix(row.File, c.file) {
+					sum += row.Bytes
+				}
+			}
+			if sum < c.least {
+				t.Errorf("%d bytes, want %d, of %+v", sum, c.least, found.Rows)
+			}
+		})
+	}
+}
+
+// A fork shares its memory with its parent, and the cgroup is charged once.
+func TestKernelContainerForks(t *testing.T) {
+	g := tracertest.NewCgroup(t)
+	target := hold(t, g, "forked", ramFolder)
+	of := make(map[growth.ContainerKind]int64)
+	for _, row := range readContainer(t, g, target.PID()).Rows {
+		of[row.Kind] += row.Bytes
+	}
+	if of[growth.ContainerAnonymous] < 2*heldMiB<<20 || of[growth.ContainerForked] > -heldMiB<<20 {
+		t.Errorf("%v, want twice %d MiB less once", of, heldMiB)
+	}
+}
+
+// The limit of a parent is the container's: the memory of all below it counts.
+func TestKernelContainerParent(t *testing.T) {
+	g := tracertest.NewCgroup(t)
+	const limit = 1 << 30
+	g.SetLimit(t, limit)
+	if g.IsV2 {
+		must(t, os.WriteFile(filepath.Join(g.Folder, "cgroup.subtree_control"), []byte("+memory"), 0o644))
+	}
+	target := hold(t, g.Child(t, "job"), "anonymous", ramFolder)
+	other := hold(t, g.Child(t, "sidecar"), "anonymous", ramFolder)
+	found := readContainer(t, g, target.PID())
+	pids := make(map[int]bool)
+	for _, row := range found.Rows {
+		if row.Kind == growth.ContainerAnonymous && row.Bytes >= heldMiB<<20 {
+			pids[row.PID] = true
+		}
+	}
+	if found.Limit != limit || !pids[target.PID()] || !pids[other.PID()] {
+		t.Errorf("limit %d, rows %+v", found.Limit, found.Rows)
+	}
+}
+
+// hold starts a program that holds memory of a kind in a cgroup.
+func hold(t *testing.T, g tracertest.Cgroup, kind, folder string) *tracertest.Target {
+	t.Helper()
+	program := tracertest.Build(t, "container.c")
+	command := exec.Command(program, g.Folder, kind, strconv.Itoa(heldMiB), folder)
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+	return target
+}
+
+// readContainer reads the container of a process, whose rows must sum to the charge.
+func readContainer(t *testing.T, g tracertest.Cgroup, pid int) *growth.Container {
+	t.Helper()
+	r := container.NewReader(openProcess(t, pid))
+	defer r.Close()
+	found := r.Read(0)
+	if found == nil {
+		t.Fatal("no container")
+	}
+
+	const settling = 4 << 20 // charged ahead, and other CPUs' counts
+	var sum, rest int64
+	for _, row := range found.Rows {
+		sum += row.Bytes
+		if row.Kind == growth.ContainerRest {
+			rest = row.Bytes
+		}
+	}
+	charged := g.Charged(t)
+	if sum != found.Charged || max(rest, -rest) > settling || charged-sum > settling || sum-charged > settling {
+		t.Errorf("rows sum to %d of %d bytes, %d of no kind; the kernel has charged %d: %+v", sum,
+			found.Charged, rest, charged, found.Rows)
+	}
+	return found
+}
+
+// isOnDisk reports whether a folder is on a block device.
+func isOnDisk(t *testing.T, folder string) bool {
+	t.Helper()
+	var stat unix.Stat_t
+	must(t, unix.Stat(folder, &stat))
+	return unix.Major(uint64(stat.Dev)) != 0
+}

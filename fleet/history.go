@@ -20,7 +20,7 @@ const (
 // A point is the memory of a process at an age, in seconds. Sizes are in bytes.
 type point struct {
 	age float64
-	rss int64
+	rss int64 // with swapped memory, as private
 	// private is anonymous and shared memory: RSS without mapped files.
 	private int64
 }
@@ -54,7 +54,7 @@ func (h *history) add(age float64, s growth.Sample) {
 		h.points = h.points[:n-1]
 	}
 
-	h.points = append(h.points, point{age, s.RSS, s.Anonymous + s.Shared})
+	h.points = append(h.points, point{age, s.Memory(), s.Anonymous + s.Shared + max(0, s.Swap)})
 
 	if h.thinning.Take() && len(h.points) > maxSamples {
 		h.thinning.Halve()

@@ -44,8 +44,8 @@ const (
 	ContainerForked    ContainerKind = "anonymous-shared"
 	// ContainerShared is shared memory and files in RAM (shmem), by file.
 	ContainerShared ContainerKind = "shared"
-	// ContainerCache is page cache (file less shmem), by file. The kernel takes it back when it needs
-	// memory.
+	// ContainerCache is page cache (file less shmem), by file. The kernel takes it back when it
+	// needs memory.
 	ContainerCache ContainerKind = "page-cache"
 	// Memory of the kernel. ContainerKernel is the rest of it, and of version 1 all but page tables
 	// and kernel stacks.
@@ -58,6 +58,16 @@ const (
 	// ContainerRest is charged and in none of these.
 	ContainerRest ContainerKind = "rest"
 )
+
+// IsKernel reports whether the memory is the kernel's own.
+func (k ContainerKind) IsKernel() bool {
+	switch k {
+	case ContainerReclaimable, ContainerSlab, ContainerPageTables, ContainerStacks, ContainerSockets,
+		ContainerKernel:
+		return true
+	}
+	return false
+}
 
 // IsReclaimable reports whether the kernel takes the memory back before it ends a process.
 func (k ContainerKind) IsReclaimable() bool {

@@ -41,8 +41,8 @@ func (w *HeapCoverage) burstRatio(later *HeapCoverage) float64 {
 	return (1 + later.Slowdown*pauses) / w.Extrapolation
 }
 
-// RescaledInuse returns InuseBytes of a snapshot by the slowdown of a later one, so that objects alive
-// in both cancel in a difference.
+// RescaledInuse returns InuseBytes of a snapshot by the slowdown of a later one, so that objects
+// alive in both cancel in a difference.
 func (h *Holding) RescaledInuse(of, later *HeapCoverage) int64 {
 	if h.Evidence == nil {
 		return h.InuseBytes

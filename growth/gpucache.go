@@ -74,8 +74,8 @@ type GPUBlock struct {
 	// allocated block that was sampled. Stack is nil otherwise.
 	Stack *Stack
 	Born  time.Duration
-	// Lists is in how many of the latest lists the block was allocated, at that address and with that
-	// size, without a gap.
+	// Lists is in how many of the latest lists the block was allocated, at that address and with
+	// that size, without a gap.
 	Lists int
 	// Tensor was there in the newest census of Python's objects; nil: none was.
 	Tensor *GPUTensor

@@ -11,8 +11,8 @@ import (
 // A Group is the workers of one role that work for the same process. Sizes are in bytes.
 type Group struct {
 	GroupKey
-	// Count of the processes in the last sample, and how many of them are Traced. Largest is the PID of
-	// the one with the largest RSS.
+	// Count of the processes in the last sample, and how many of them are Traced. Largest is the
+	// PID of the one with the largest RSS.
 	Count, Traced, Largest int
 	// Replaced counts the workers that have ended while others of the role lived on or took their
 	// place. Growing counts the ones that grew until their end, by the median Grown in a Life.
@@ -229,8 +229,9 @@ func (t *ProcessHistory) hasEnded(h *History) bool {
 	return t.End != 0 || t.Last < h.Rows[len(h.Rows)-1].Elapsed
 }
 
-// minLateShare is the share of its growth in the second half of its life from which on a process grew
-// until its end: a worker reads its data and its code in the first half. minLifeGrowth is in bytes.
+// minLateShare is the share of its growth in the second half of its life from which on a process
+// grew until its end: a worker reads its data and its code in the first half. minLifeGrowth is in
+// bytes.
 const (
 	minLateShare  = 0.3
 	minLifeGrowth = 4 << 20

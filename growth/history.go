@@ -18,8 +18,8 @@ const (
 // A ProcessHistory is the life of one process in a trace.
 type ProcessHistory struct {
 	Member
-	// Timeline of a process. Untraced workers, which come and go in numbers, lose the earlier part of
-	// it where there are too many samples.
+	// Timeline of a process. Untraced workers, which come and go in numbers, lose the earlier part
+	// of it where there are too many samples.
 	Timeline Timeline
 	// First and Last sample of the tree that had the process.
 	First, Last time.Duration
@@ -225,8 +225,8 @@ func (h *History) Traced() []*ProcessHistory {
 
 // Main returns the traced process that the trace is about: of the large ones the last to be alive,
 // and of several the one that grew most. A process is large if its peak RSS is at least a quarter
-// of the largest: a command after the trainer is not. A worker is the one only where it is alone with
-// its size. Nil where none was traced.
+// of the largest: a command after the trainer is not. A worker is the one only where it is alone
+// with its size. Nil where none was traced.
 func (h *History) Main() *ProcessHistory {
 	traced := h.withoutReplaced(h.Traced())
 	var largest int64

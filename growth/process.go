@@ -153,6 +153,9 @@ type SystemMemory struct {
 	// CgroupUsed is charged to the cgroup whose limit is nearest, without page cache that can be
 	// dropped. CgroupLimit is its limit. Unknown where no cgroup has a limit.
 	CgroupUsed, CgroupLimit int64
+	// CgroupSwapFree is the free swap that this cgroup may still fill: the kernel ends no process
+	// before.
+	CgroupSwapFree int64
 	// CgroupThrottles is set if the limit is memory.high: there the kernel slows processes down, and
 	// ends none.
 	CgroupThrottles bool
@@ -198,17 +201,21 @@ func (m SystemMemory) Headroom() (first Headroom) {
 	return first
 }
 
-// Headrooms are the memory left in the machine and in the cgroup, as far as they are known.
+// Headrooms are the memory left in the machine and in the cgroup, as far as they are known. Free swap
+// counts, as the verdict counts swapped memory.
 func (m SystemMemory) Headrooms() (all []Headroom) {
 	if m.Available != Unknown {
-		all = append(all, Headroom{Left: m.Available, Of: LimitMachine})
+		left := m.Available + max(0, m.SwapFree)
+		all = append(all, Headroom{Left: left, Of: LimitMachine})
 	}
 	if m.HasCgroupLimit() {
-		of := LimitCgroup
+		of, left := LimitCgroup, max(0, m.CgroupLimit-m.CgroupUsed)
 		if m.CgroupThrottles {
 			of = LimitHigh
+		} else {
+			left += max(0, m.CgroupSwapFree)
 		}
-		all = append(all, Headroom{max(0, m.CgroupLimit-m.CgroupUsed), m.CgroupLimit, of})
+		all = append(all, Headroom{left, m.CgroupLimit, of})
 	}
 	return all
 }

@@ -44,6 +44,15 @@ type Sample struct {
 	CudaDriver, Pinned int64
 }
 
+// Memory is RSS with swapped memory: a process whose pages the kernel takes has not freed any.
+// Unknown where RSS is.
+func (s *Sample) Memory() int64 {
+	if s.RSS == Unknown {
+		return Unknown
+	}
+	return s.RSS + max(0, s.Swap)
+}
+
 // hostCounters are the values of a sample that every process has, in bytes or counts.
 func (s *Sample) hostCounters() []*int64 {
 	return []*int64{
@@ -100,10 +109,8 @@ func (t Timeline) StepsSince(elapsed time.Duration) int64 {
 	return last - before
 }
 
-// Series returns the RSS over time.
-func (t Timeline) Series() verdict.Series {
-	return t.SeriesOf(func(s *Sample) int64 { return s.RSS })
-}
+// Series returns the memory over time: see Memory.
+func (t Timeline) Series() verdict.Series { return t.SeriesOf((*Sample).Memory) }
 
 // SeriesOf returns one value over time, X in seconds since the start of the trace. Unknown values
 // are left out.

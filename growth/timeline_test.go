@@ -1,6 +1,7 @@
 package growth
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -54,5 +55,13 @@ func TestSumSamples(t *testing.T) {
 		if sum.PSS != Unknown {
 			t.Errorf("what is unknown of one on the host is unknown of all: %d", sum.PSS)
 		}
+	}
+}
+
+// A process whose pages are swapped out has freed none of them.
+func TestMemoryCountsSwap(t *testing.T) {
+	timeline := Timeline{{RSS: 50, Swap: Unknown}, {RSS: 40, Swap: 30}, {RSS: Unknown, Swap: 40}}
+	if got := timeline.Series().Y; !slices.Equal(got, []float64{50, 70}) {
+		t.Errorf("%v, want 50 and 70", got)
 	}
 }

@@ -1,7 +1,6 @@
 package words
 
 import (
-	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,7 @@ import (
 
 var containerKinds = map[growth.ContainerKind]string{
 	growth.ContainerAnonymous:   "anonymous memory of processes",
-	growth.ContainerForked:      "anonymous memory that several of them share, counted once",
+	growth.ContainerForked:      "less anonymous memory that forks share, or that another cgroup has",
 	growth.ContainerShared:      "shared memory and files in RAM",
 	growth.ContainerCache:       "page cache, which the kernel takes back",
 	growth.ContainerReclaimable: "kernel: names and inodes of files, which it takes back",
@@ -96,23 +95,31 @@ func containerNotes(s *summary.Summary) []string {
 		units.Bytes(float64(*c.LimitBytes)), strings.Join(parts, "; "))}
 }
 
-// besideText names the sum of one kind with the names of its largest row.
+// besideText names the sum of one kind, with the process or the file of its largest row.
 func besideText(r summary.ContainerRow) string {
+	holder := ""
+	if r.PID != 0 {
+		holder = fmt.Sprintf("PID %d (%s)", r.PID, r.Name)
+	}
+
+	text := containerKinds[r.Kind]
 	switch r.Kind {
 	case growth.ContainerAnonymous:
-		if r.PID == 0 {
-			return "of other processes"
-		}
-		return fmt.Sprintf("of other processes, most of PID %d (%s)", r.PID, r.Name)
-	case growth.ContainerShared, growth.ContainerCache:
-		kind := "files in RAM"
-		if r.Kind == growth.ContainerCache {
-			kind = "page cache, which the kernel takes back"
-		}
-		if r.File == "" {
-			return kind
-		}
-		return kind + ", most of " + filepath.Base(strings.TrimSuffix(r.File, " (deleted)"))
+		text = "of other processes"
+	case growth.ContainerShared:
+		text = "files in RAM"
 	}
-	return cmp.Or(containerKinds[r.Kind], string(r.Kind))
+
+	switch {
+	case r.File != "" && holder != "":
+		return text + ", most in " + fileName(r.File) + " of " + holder
+	case r.File != "":
+		return text + ", most in " + fileName(r.File)
+	case holder != "":
+		return text + ", most of " + holder
+	}
+	return text
 }
+
+// fileName is the name of a file that may have been deleted.
+func fileName(path string) string { return filepath.Base(strings.TrimSuffix(path, " (deleted)")) }

@@ -144,6 +144,7 @@ const (
 	fineInterval    = 16 << 20 // bytes between samples, whatever the growth
 	minUndecidedNow = 0.25     // of the growth of all stacks
 	minTreeGrowth   = 64 << 20 // bytes
+	minSwapped      = 16 << 20
 )
 
 // noteLines are the gaps in the numbers, how much is missing, and the fix; the most serious first.
@@ -180,6 +181,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s, place)...)
 	notes = append(notes, containerNotes(s)...)
+	notes = append(notes, swappedNote(s)...)
 	notes = append(notes, undecidedNote(s)...)
 	for i := range s.GPUMemory {
 		g := &s.GPUMemory[i]
@@ -233,6 +235,20 @@ func conditionNotes(c *summary.Condition) (notes []string) {
 		notes = append(notes, "its main thread has ended; "+live)
 	}
 	return notes
+}
+
+// swappedNote says how much of the growth is not in RAM.
+func swappedNote(s *summary.Summary) []string {
+	var grown float64
+	for _, r := range s.Breakdown {
+		if r.Process == s.Process.PID && r.Kind == growth.KindSwapped {
+			grown += float64(r.DeltaBytes)
+		}
+	}
+	if grown < minSwapped {
+		return nil
+	}
+	return []string{units.Bytes(grown) + " were swapped out meanwhile: the verdict counts them, RSS does not"}
 }
 
 // treeNote is the growth of the other processes of the tree, where they grow more than the judged

@@ -55,11 +55,11 @@ type TypeCount struct {
 	// of the tables that they own (the items of a list, the table of a dict, the value arrays of an
 	// instance).
 	Count, Bytes float64
-	// Margin is half the width of the 95% confidence interval of Count; 0: exact. It is a guess where
-	// Windows is small.
+	// Margin is half the width of the 95% confidence interval of Count; 0: exact. It is a guess
+	// where Windows is small.
 	Margin float64
-	// Windows is the number of parts of the memory in which some were counted, of which a census may
-	// read a share; 0: they lie elsewhere, and all of them are counted.
+	// Windows is the number of parts of the memory in which some were counted, of which a census
+	// may read a share; 0: they lie elsewhere, and all of them are counted.
 	Windows int
 }
 

@@ -88,8 +88,8 @@ func Grown(before, after *Result) []TypeGrowth {
 	return slices.DeleteFunc(grown, func(t TypeGrowth) bool { return t.Bytes < least })
 }
 
-// Around returns the census that is nearest to a moment, of all but the last, and the last one; nil:
-// there is none.
+// Around returns the census that is nearest to a moment, of all but the last, and the last one;
+// nil: there is none.
 func Around(all []*Result, moment time.Duration) (before, after *Result) {
 	for i, c := range all {
 		if i == len(all)-1 {
@@ -106,10 +106,10 @@ func IsTensor(name string) bool {
 	return name == "torch.Tensor" || name == "torch.nn.parameter.Parameter"
 }
 
-// GrownStorages is by how many bytes the CPU storages of tensors grew between two of some censuses of a
-// process. margin are the bytes that may be there by chance: the step that was under way had one more
-// storage of each kind, or as much more as a census between the two is off their line. It returns false
-// where one of the two does not know the storages.
+// GrownStorages is by how many bytes the CPU storages of tensors grew between two of some censuses
+// of a process. margin are the bytes that may be there by chance: the step that was under way had
+// one more storage of each kind, or as much more as a census between the two is off their line. It
+// returns false where one of the two does not know the storages.
 func GrownStorages(all []*Result, before, after *Result) (bytes, margin float64, ok bool) {
 	if before == nil || after == nil || before.Elapsed >= after.Elapsed {
 		return 0, 0, false
@@ -132,8 +132,8 @@ func GrownStorages(all []*Result, before, after *Result) (bytes, margin float64,
 	return bytes, margin, true
 }
 
-// storagesOf returns the bytes of the CPU storages that a census has found, and of one storage of each
-// kind; false: they are not known.
+// storagesOf returns the bytes of the CPU storages that a census has found, and of one storage of
+// each kind; false: they are not known.
 func storagesOf(r *Result) (bytes, one float64, ok bool) {
 	for _, g := range r.Tensors.Groups {
 		if g.Device == "cpu" && g.Storages > 0 {
@@ -145,9 +145,9 @@ func storagesOf(r *Result) (bytes, one float64, ok bool) {
 }
 
 // Nearest sorts types that grow by how near they are to a user: first the classes of the program
-// itself, then classes of libraries, then the built-in types of CPython. Among types that are as near, the one
-// that grew by the fewest objects comes first: the others are parts of it, such as the lines and texts
-// of a figure.
+// itself, then classes of libraries, then the built-in types of CPython. Among types that are as
+// near, the one that grew by the fewest objects comes first: the others are parts of it, such as
+// the lines and texts of a figure.
 func Nearest(grown []TypeGrowth) []TypeGrowth {
 	distance := func(t TypeGrowth) int {
 		module, _, isInModule := strings.Cut(t.Type, ".")

@@ -30,8 +30,8 @@ func TestGrown(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
-	// A census of a share may have missed the few windows that have all objects of a type: another one
-	// that reads everything finds them, and they are not new.
+	// A census of a share may have missed the few windows that have all objects of a type: another
+	// one that reads everything finds them, and they are not new.
 	sampled, whole := &Result{PID: 1, Share: 0.76}, &Result{
 		PID: 1, Elapsed: time.Minute, Share: 1, Types: []TypeCount{
 			{Type: "ast.NodeDef", Count: 90, Bytes: 4320, Windows: 3},
@@ -80,8 +80,8 @@ func sampled(r *rand.Rand, windows []float64, share float64, elapsed time.Durati
 	return result
 }
 
-// TestGrownSampled takes many pairs of samples. Where the number of objects does not change, growth is
-// said of hardly any, be they in few windows or in many. Where it doubles, the growth is in the
+// TestGrownSampled takes many pairs of samples. Where the number of objects does not change, growth
+// is said of hardly any, be they in few windows or in many. Where it doubles, the growth is in the
 // interval, and it is found in many windows.
 func TestGrownSampled(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

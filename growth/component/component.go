@@ -20,8 +20,8 @@ var builtinRules []byte
 // process may make up names without end.
 const maxCached = 1 << 16
 
-// Rules map stacks to components; docs/reference/components.md has their format. Several goroutines may use
-// them at once.
+// Rules map stacks to components; docs/reference/components.md has their format. Several goroutines
+// may use them at once.
 type Rules struct {
 	rules []rule
 
@@ -76,8 +76,8 @@ type frameMatch struct {
 	any, leaf int
 	// name of the frame's own package, script or library; empty without one.
 	name string
-	// isAllocator: the frame is the allocator's, by AllocatorFunctions. isWrapper: it is native code
-	// that does little but allocate for its caller. isUnnamed: it has no symbol.
+	// isAllocator: the frame is the allocator's, by AllocatorFunctions. isWrapper: it is native
+	// code that does little but allocate for its caller. isUnnamed: it has no symbol.
 	isAllocator, isWrapper, isUnnamed bool
 }
 

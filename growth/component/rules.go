@@ -97,8 +97,8 @@ func (rs *Rules) Names() []string {
 	return slices.Compact(names)
 }
 
-// ParseRules reads rules in the format of docs/reference/components.md and appends the built-in ones. Errors
-// have the given name of the file, the line and the cause.
+// ParseRules reads rules in the format of docs/reference/components.md and appends the built-in
+// ones. Errors have the given name of the file, the line and the cause.
 func ParseRules(name string, text []byte) (*Rules, error) {
 	rules, err := parseRules(name, text)
 	if err != nil {

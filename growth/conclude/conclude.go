@@ -19,8 +19,8 @@ import (
 // A Result is all that a trace shows.
 type Result struct {
 	// All traced processes, and the Main one, which the result is about. Its verdict alone takes
-	// other processes and memory outside of processes into account. Related are other processes that
-	// grow much besides.
+	// other processes and memory outside of processes into account. Related are other processes
+	// that grow much besides.
 	All     []Process
 	Main    Process
 	Related []growth.OtherProcess
@@ -127,8 +127,8 @@ func (r *Result) addGrowth() {
 	trend.Label(r.GrownOnGPUs, onGPUs)
 }
 
-// rssOf is the RSS of a process: at the start by its timeline outside spikes, at the baseline and the
-// end by the snapshots of the breakdown.
+// rssOf is the RSS of a process: at the start by its timeline outside spikes, at the baseline and
+// the end by the snapshots of the breakdown.
 func rssOf(process *growth.ProcessHistory, scanned Pair) RSS {
 	if process == nil {
 		return RSS{

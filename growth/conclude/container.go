@@ -107,7 +107,8 @@ func rowsOf(all []ContainerRow, kind growth.ContainerKind) (rows []ContainerRow)
 	return rows
 }
 
-// minContainerShare is the share of the charge from which memory outside of the job is worth a word.
+// minContainerShare is the share of the charge from which memory outside of the job is worth a
+// word.
 const minContainerShare = 0.2
 
 // Beside are the kinds of memory outside of the traced processes that are a large part of the

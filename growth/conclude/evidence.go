@@ -18,8 +18,8 @@ type Evidence struct {
 	For, Against []Fact
 	// Excluded are other explanations that were checked, and do not hold.
 	Excluded []Exclusion
-	// UntilLeak is for how much longer the growth must last to be a leak, in X of the verdict; NaN: it
-	// is one, or no length alone proves it.
+	// UntilLeak is for how much longer the growth must last to be a leak, in X of the verdict; NaN:
+	// it is one, or no length alone proves it.
 	UntilLeak float64
 }
 
@@ -73,8 +73,8 @@ const (
 	FactFewChecks  FactCode = "few-checks" // only Count checks in a row found a leak, of Needed
 )
 
-// The facts of growth that is no leak yet, one for each verdict.Lack. Length is the age of the process, of
-// FactLackLength the length of the growth.
+// The facts of growth that is no leak yet, one for each verdict.Lack. Length is the age of the
+// process, of FactLackLength the length of the growth.
 const (
 	FactLackLength FactCode = "lack-length"
 	FactLackEpoch  FactCode = "lack-epoch"
@@ -277,8 +277,8 @@ func keeperGrows(k *known) (Fact, bool) {
 	return f, true
 }
 
-// threads are threads that become more all the time, as the ones that wait for ever do: each keeps its
-// stack, and the objects of its functions. A pool that starts its threads once is none.
+// threads are threads that become more all the time, as the ones that wait for ever do: each keeps
+// its stack, and the objects of its functions. A pool that starts its threads once is none.
 func threads(k *known) (Fact, bool) {
 	if k.result == nil || k.result.Main.History == nil {
 		return Fact{}, false
@@ -302,9 +302,9 @@ func threads(k *known) (Fact, bool) {
 	return Fact{Code: FactThreads, PerMinute: float64(more) / minutes}, true
 }
 
-// gains is a container that has only gained entries, where memory is flat or not known to grow: a leak
-// of small objects that fill memory which was free before. Where memory grows and most of that has no
-// cause, the container may keep it: the memory of C++ behind its entries is not counted.
+// gains is a container that has only gained entries, where memory is flat or not known to grow: a
+// leak of small objects that fill memory which was free before. Where memory grows and most of that
+// has no cause, the container may keep it: the memory of C++ behind its entries is not counted.
 func gains(k *known) (Fact, bool) {
 	switch {
 	case k.result == nil:
@@ -330,9 +330,9 @@ func gains(k *known) (Fact, bool) {
 	return Fact{}, false
 }
 
-// pins are objects that something keeps, more of them by the minute, where the growth is freed memory:
-// malloc returns no page on which such an object lies. PerMinute is 0 where their container is not
-// known to grow.
+// pins are objects that something keeps, more of them by the minute, where the growth is freed
+// memory: malloc returns no page on which such an object lies. PerMinute is 0 where their container
+// is not known to grow.
 func pins(k *known) (Fact, bool) {
 	if k.result == nil || k.Reason != verdict.ReasonFragmentation {
 		return Fact{}, false
@@ -421,8 +421,8 @@ func (k *known) explained() (share float64, stacks map[uint64]bool) {
 	return min(1, share), stacks
 }
 
-// freedBy is the share of the heap memory allocated by stacks since the baseline that they have freed
-// again; false where not all calls were probed.
+// freedBy is the share of the heap memory allocated by stacks since the baseline that they have
+// freed again; false where not all calls were probed.
 func (k *known) freedBy(stacks map[uint64]bool) (share float64, ok bool) {
 	pair, pid := k.result.Pair, k.result.Main.History.PID
 	_, isComplete := claim.May(claim.LiveObjects, pid, claim.Missing(pair.End))

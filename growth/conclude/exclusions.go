@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// An Exclusion is another explanation that does not hold. Share is its part of the growth, and Count
-// a number of processes.
+// An Exclusion is another explanation that does not hold. Share is its part of the growth, and
+// Count a number of processes.
 type Exclusion struct {
 	Code  ExclusionCode `json:"code"`
 	Share float64       `json:"share,omitempty"`

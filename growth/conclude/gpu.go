@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// decideGPU decides about the GPU memory of a process by the checks so far, and by the keeper of its
-// tensors.
+// decideGPU decides about the GPU memory of a process by the checks so far, and by the keeper of
+// its tensors.
 func decideGPU(t *Trace, p *Process) {
 	found := verdict.Findings{HasEnded: t.HasEnded}
 	t.GPUChecks.AddTo(&found, t.lastElapsed().Seconds())

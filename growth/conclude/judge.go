@@ -63,8 +63,8 @@ func (t *Trace) AddChecks(p *Process) {
 	}
 }
 
-// haltedShare is the share of the time, since the process was seen first, in which it was stopped or
-// frozen.
+// haltedShare is the share of the time, since the process was seen first, in which it was stopped
+// or frozen.
 func (p Process) haltedShare() float64 {
 	h := p.History
 	if h == nil || h.Last <= h.First {

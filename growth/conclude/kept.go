@@ -18,8 +18,8 @@ const (
 	minKeptShare = 0.5
 	// minBoundSamples is the share of the samples that a container with a limit must keep.
 	minBoundSamples = 0.8
-	// minAppendTime is the time between two readings of a container, and minAppended the entries that
-	// it has gained meanwhile, from which on it says something that it has lost none.
+	// minAppendTime is the time between two readings of a container, and minAppended the entries
+	// that it has gained meanwhile, from which on it says something that it has lost none.
 	minAppendTime = 20 * time.Second
 	minAppended   = 32
 	// minWriteOnlyTime is the time between two readings of a container that nothing reads, from
@@ -121,9 +121,9 @@ func garbageSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 // isGarbage reports whether most samples of a search are garbage.
 func isGarbage(s *keeper.Search) bool { return 2*s.Garbage > s.Samples }
 
-// searchThat is the search for the largest part of the growth of a process: for the first suspect, or
-// for a type where most growth is small Python objects or tensors, with an answer that explains it.
-// nil: there is none, or none of these is most of the growth.
+// searchThat is the search for the largest part of the growth of a process: for the first suspect,
+// or for a type where most growth is small Python objects or tensors, with an answer that explains
+// it. nil: there is none, or none of these is most of the growth.
 func searchThat(
 	p *Process, keepers []keeper.Search, explains func(*keeper.Search) bool,
 ) *keeper.Search {

@@ -86,8 +86,8 @@ func (t *Trace) shareOf(p *Process, s *keeper.Search) (share float64, suspect *t
 // minTakerShare is the part of the growth of a suspect whose stacks have to agree.
 const minTakerShare = 0.8
 
-// takerOf returns the code of C that made or took the last reference to the memory of a suspect: the
-// parts of it in which most of its growth agrees.
+// takerOf returns the code of C that made or took the last reference to the memory of a suspect:
+// the parts of it in which most of its growth agrees.
 func takerOf(trends []trend.StackTrend, c *trend.Suspect) (taker verdict.Taker) {
 	sum, libraries := 0.0, make(map[verdict.Taker]float64)
 	functions, callers := make(map[string]float64), make(map[string]float64)
@@ -124,9 +124,9 @@ func takerOf(trends []trend.StackTrend, c *trend.Suspect) (taker verdict.Taker) 
 	return taker
 }
 
-// takerOn returns the code of C on a stack, leaf first. That is the function of C that Python calls,
-// not one that this has called: a new reference is the caller's. Where Python itself makes the
-// object, it is the function of C that calls Python. Without Python, it is the function that
+// takerOn returns the code of C on a stack, leaf first. That is the function of C that Python
+// calls, not one that this has called: a new reference is the caller's. Where Python itself makes
+// the object, it is the function of C that calls Python. Without Python, it is the function that
 // allocates, and not a wrapper of malloc.
 func takerOn(frames []growth.Frame) verdict.Taker {
 	python := slices.IndexFunc(frames, func(f growth.Frame) bool { return f.Python })
@@ -180,8 +180,8 @@ func nameOf(f *growth.Frame) string {
 	return f.Function
 }
 
-// libraryOf is the module of Python that a frame's file is, "PIL._imaging", or else the file's name;
-// empty: it is in none.
+// libraryOf is the module of Python that a frame's file is, "PIL._imaging", or else the file's
+// name; empty: it is in none.
 func libraryOf(f *growth.Frame) string {
 	if f.Module == nil {
 		return ""

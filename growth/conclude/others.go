@@ -46,8 +46,8 @@ func (g *Group) grows() bool {
 	return g.Verdict.Class.Grows() && g.Verdict.Rate*g.Verdict.Length >= minGroupGrowth
 }
 
-// addOthers decides whether other processes, or memory outside of processes, grow in place of the main
-// process, and which others grow much.
+// addOthers decides whether other processes, or memory outside of processes, grow in place of the
+// main process, and which others grow much.
 func (t *Trace) addOthers(r *Result) {
 	found := &r.Main.Findings
 	for i := range r.Groups {
@@ -78,12 +78,12 @@ func (t *Trace) addOthers(r *Result) {
 
 // Together is the forecast for memory that several processes fill.
 type Together struct {
-	// Headroom of the memory that is full first, and seconds ToLimit by all that grows in it, at Rate in
-	// bytes per second.
+	// Headroom of the memory that is full first, and seconds ToLimit by all that grows in it, at
+	// Rate in bytes per second.
 	Headroom      growth.Headroom
 	ToLimit, Rate float64
-	// With are the PIDs of the other processes that grow, the fastest first, and Workers the number of
-	// other workers of the tree that do.
+	// With are the PIDs of the other processes that grow, the fastest first, and Workers the number
+	// of other workers of the tree that do.
 	With    []int
 	Workers int
 }
@@ -113,8 +113,8 @@ func growerOf(v *verdict.Verdict) grower {
 // deserve a forecast of its own.
 const minTogether = 1.1
 
-// together adds up all growth in the memory of the machine and in the memory of the cgroup; nil: the
-// main process is most of it.
+// together adds up all growth in the memory of the machine and in the memory of the cgroup; nil:
+// the main process is most of it.
 func (t *Trace) together(r *Result) *Together {
 	if len(t.History.Rows) == 0 || t.HasEnded {
 		return nil

@@ -262,11 +262,25 @@ func TestOutside(t *testing.T) {
 	}}
 	foreign := []growth.RAMFiles{{Path: "/dev/shm", Growth: 1200 * mib, Left: 600 * mib, NewBytes: mib}}
 
+	withRow := func(trace *Trace, kind growth.ContainerKind) *Trace {
+		trace.Containers = growth.Containers{
+			First: &growth.Container{Charged: 600 * mib},
+			Last: &growth.Container{
+				Charged: 1800 * mib,
+				Rows:    []growth.ContainerRow{{Kind: kind, Bytes: 1200 * mib}},
+			},
+		}
+		return trace
+	}
+
 	for name, c := range map[string]struct {
 		trace *Trace
 		files []growth.RAMFiles
 		want  OutsideKind // empty: none
 	}{
+		"page cache of a container":              {withRow(rise(used, true), growth.ContainerCache), nil, ""},
+		"sockets of a container":                 {withRow(rise(used, true), growth.ContainerSockets), nil, OutsideKernel},
+		"memory that was moved":                  {withRow(rise(used, true), growth.ContainerRest), nil, OutsideUnknown},
 		"files of the job's user":                {rise(shared, false), files, OutsideFiles},
 		"files of somebody else":                 {rise(shared, false), foreign, ""},
 		"shared memory of the machine, no files": {rise(shared, false), nil, ""},

@@ -27,8 +27,8 @@ const (
 	OutsideUnknown OutsideKind = "unknown"   // charged to the cgroup
 )
 
-// minOutsideGrowth is the growth in bytes of memory outside of processes from which on it counts, and
-// minNewShare the share of it that new files of the job's user must be, where the memory is the
+// minOutsideGrowth is the growth in bytes of memory outside of processes from which on it counts,
+// and minNewShare the share of it that new files of the job's user must be, where the memory is the
 // machine's, and so anybody's.
 const (
 	minOutsideGrowth = 64 << 20
@@ -76,7 +76,35 @@ func (t *Trace) outside() *Outside {
 	if outsideGrowth(all) < minOutsideGrowth {
 		return nil
 	}
-	return &Outside{Kind: OutsideUnknown, Verdict: all, InCgroup: true}
+	kind, ok := grownKind(containerOf(t))
+	if !ok {
+		return nil
+	}
+	return &Outside{Kind: kind, Verdict: all, InCgroup: true}
+}
+
+// grownKind is the kind of memory outside of the job that has grown in the rows of a container;
+// false: only memory has that the kernel takes back. Without rows it is not known.
+func grownKind(c *Container) (kind OutsideKind, ok bool) {
+	if c == nil {
+		return OutsideUnknown, true
+	}
+	var all, kernel int64
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		switch {
+		case r.InJob || r.Kind.IsReclaimable():
+		case r.Kind.IsKernel():
+			kernel += r.Delta()
+			all += r.Delta()
+		default:
+			all += r.Delta()
+		}
+	}
+	if float64(kernel) >= minOutsideGrowth {
+		return OutsideKernel, true
+	}
+	return OutsideUnknown, float64(all) >= minOutsideGrowth
 }
 
 // judgeOutside judges one memory of the machine or the cgroup.
@@ -126,8 +154,8 @@ func grownFiles(
 	return nil
 }
 
-// ofFiles is the verdict on shared memory of the machine, of which other programs have a part, with the
-// rate at which the files of the job's user grow.
+// ofFiles is the verdict on shared memory of the machine, of which other programs have a part, with
+// the rate at which the files of the job's user grow.
 func ofFiles(v verdict.Verdict, files *growth.RAMFiles, rows []growth.Row) verdict.Verdict {
 	last := rows[len(rows)-1]
 	nan, seconds := math.NaN(), (last.Elapsed - rows[0].Elapsed).Seconds()

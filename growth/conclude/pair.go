@@ -78,9 +78,9 @@ func (t *Trace) ScannedPair(process *growth.ProcessHistory, p Pair) Pair {
 	return p
 }
 
-// GPUPair returns the baseline and the end of the growth of GPU memory. A pair of PairOf is moved to
-// snapshots in which the process lived: from before its first snapshot to that one, and from after
-// its death to the last one in which it had memory on a GPU.
+// GPUPair returns the baseline and the end of the growth of GPU memory. A pair of PairOf is moved
+// to snapshots in which the process lived: from before its first snapshot to that one, and from
+// after its death to the last one in which it had memory on a GPU.
 func (t *Trace) GPUPair(process *growth.ProcessHistory, w trend.Window) Pair {
 	hasMemory := func(s *growth.Snapshot) bool {
 		return slices.ContainsFunc(s.GPUMemory,

@@ -77,7 +77,8 @@ type Diagnosis struct {
 	Rate, Share float64
 	// Confidence is empty for Undecided.
 	Confidence Confidence
-	// Free is the resident free memory at the last walk of malloc's heaps (growth.HeapWalk), in bytes;
+	// Free is the resident free memory at the last walk of malloc's heaps (growth.HeapWalk), in
+	// bytes;
 	// 0: the cause was found without walks.
 	Free int64
 }
@@ -106,8 +107,8 @@ type Evidence struct {
 	Components *component.Rules
 }
 
-// Storages of tensors have grown by Bytes between two moments since the start of the trace. Margin are
-// the bytes that come and go with each step.
+// Storages of tensors have grown by Bytes between two moments since the start of the trace. Margin
+// are the bytes that come and go with each step.
 type Storages struct {
 	Bytes, Margin float64
 	From, To      time.Duration
@@ -162,8 +163,8 @@ func Diagnose(e Evidence) []Diagnosis {
 	return all
 }
 
-// MainOf returns the diagnosis that is most of the growth, and at least half of it. It returns false
-// if there is none, or its confidence is low.
+// MainOf returns the diagnosis that is most of the growth, and at least half of it. It returns
+// false if there is none, or its confidence is low.
 func MainOf(all []Diagnosis) (Diagnosis, bool) {
 	for _, d := range all {
 		if d.Cause != Undecided && d.Share >= 0.5 {

@@ -177,8 +177,9 @@ func (j *Judgement) judgeStacks(c judge.Case, snapshots []*growth.Snapshot) {
 	j.Suspects = c.Suspects(j.Trends, onGPUs, j.Window)
 }
 
-// minTensorShare of the growth of PyTorch's segments must lie in stacks of blocks that grow, so that
-// tensors are retained though the curve of all blocks is undecided: it swings within each step.
+// minTensorShare of the growth of PyTorch's segments must lie in stacks of blocks that grow, so
+// that tensors are retained though the curve of all blocks is undecided: it swings within each
+// step.
 const minTensorShare = 0.5
 
 // reconsiderTensors looks at the stacks of blocks where segments grow, and blocks are undecided.

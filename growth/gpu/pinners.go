@@ -15,8 +15,8 @@ type Pinner struct {
 	GPU string
 	// Tensor in each block; nil: it is not known.
 	Tensor *growth.GPUTensor
-	// Stack that allocated most of the blocks that were sampled, and Sampled, the number of these; nil
-	// where none was sampled, as they are older than the trace.
+	// Stack that allocated most of the blocks that were sampled, and Sampled, the number of these;
+	// nil where none was sampled, as they are older than the trace.
 	Stack   *growth.Stack
 	Sampled int
 	Blocks  int   // number of them
@@ -29,8 +29,8 @@ type Pinner struct {
 	Expandable bool
 }
 
-// PinnersOf returns the kinds of blocks that alone keep segments of the default pool, the largest gain
-// first.
+// PinnersOf returns the kinds of blocks that alone keep segments of the default pool, the largest
+// gain first.
 func PinnersOf(c *growth.GPUCache) []Pinner {
 	if c == nil {
 		return nil
@@ -173,8 +173,8 @@ func kindsOf(c *growth.GPUCache) kinds {
 	return k
 }
 
-// tensorOf returns the tensor in a block. A block that is younger than the census of objects has the
-// tensor of its site.
+// tensorOf returns the tensor in a block. A block that is younger than the census of objects has
+// the tensor of its site.
 func (k kinds) tensorOf(b *growth.GPUBlock) *growth.GPUTensor {
 	if b.Tensor != nil || b.Stack == nil {
 		return b.Tensor
@@ -194,8 +194,8 @@ func cacheOf(s *growth.Snapshot, pid int) *growth.GPUCache {
 	return nil
 }
 
-// cachedParts are the parts of the memory that PyTorch has reserved and not allocated, in bytes, by the
-// diagnosis of their growth.
+// cachedParts are the parts of the memory that PyTorch has reserved and not allocated, in bytes, by
+// the diagnosis of their growth.
 func cachedParts(c *growth.GPUCache) map[Diagnosis]int64 {
 	parts := make(map[Diagnosis]int64)
 	for i := range c.Sums {

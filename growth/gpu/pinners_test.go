@@ -79,7 +79,8 @@ func TestPinners(t *testing.T) {
 	}
 }
 
-// TestPinnersOfSites has blocks that are younger than the census, beside known tensors of their site.
+// TestPinnersOfSites has blocks that are younger than the census, beside known tensors of their
+// site.
 func TestPinnersOfSites(t *testing.T) {
 	t.Parallel()
 	known := func(stack *growth.Stack, size int64, shape ...int64) growth.GPUSegment {

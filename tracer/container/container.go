@@ -50,6 +50,7 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	}
 	members := membersOf(&cgroup)
 	files := r.filesOf(members)
+
 	stat, charged := cgroup.Stat(), cgroup.Charged()
 	if charged == process.Unknown || len(stat) == 0 {
 		return nil
@@ -62,6 +63,7 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	files.readCache()
 	c.Rows = append(c.Rows, fileRows(growth.ContainerCache, files.cached, charge.cache)...)
 	c.Rows = append(c.Rows, charge.kernel...)
+
 	rest := charged
 	for _, row := range c.Rows {
 		rest -= row.Bytes
@@ -84,6 +86,7 @@ func chargeOf(g *process.Cgroup, stat map[string]int64, members []member) (c cha
 	add := func(kind growth.ContainerKind, bytes int64) {
 		c.kernel = append(c.kernel, growth.ContainerRow{Kind: kind, Bytes: bytes})
 	}
+
 	if !g.IsV2() {
 		c.anonymous, c.shared = stat["total_rss"], stat["total_shmem"]
 		c.cache = stat["total_cache"] - c.shared
@@ -107,6 +110,7 @@ func chargeOf(g *process.Cgroup, stat map[string]int64, members []member) (c cha
 	if !ok {
 		rest = stat["slab"] + stat["kernel_stack"] + stat["pagetables"] + stat["percpu"]
 	}
+
 	for _, row := range []struct {
 		kind  growth.ContainerKind
 		lines []string
@@ -141,6 +145,7 @@ func anonymousRows(members []member, charged int64) (rows []growth.ContainerRow)
 			PID: m.pid, Name: m.status.Name, Bytes: bytes,
 		})
 	}
+
 	rest := growth.ContainerRow{Kind: growth.ContainerAnonymous, Bytes: charged - sum}
 	if rest.Bytes < 0 {
 		rest.Kind = growth.ContainerForked

@@ -45,10 +45,11 @@ type files struct {
 // RAM that the named process sees.
 func (r *Reader) filesOf(members []member) *files {
 	f := &files{seen: make(map[[2]uint64]bool), end: time.Now().Add(maxSearchTime)}
-	inRAM := r.named.RAMDevices()
+	inRAM := process.RAMDevices(r.named)
 	if r.ram != 0 {
 		inRAM[r.ram] = true
 	}
+
 	for i := range members {
 		f.addDescriptors(&members[i], inRAM)
 	}
@@ -57,12 +58,13 @@ func (r *Reader) filesOf(members []member) *files {
 			f.addMappings(&members[i], inRAM)
 		}
 	}
+
 	bySize := func(a, b file) int { return cmp.Compare(b.bytes, a.bytes) }
 	slices.SortStableFunc(f.shared, bySize)
 	slices.SortStableFunc(f.cached, bySize)
 
 	held := len(f.shared)
-	r.named.EachRAMFile(func(device, inode uint64, path string, bytes int64) {
+	process.EachRAMFile(r.named, func(device, inode uint64, path string, bytes int64) {
 		if bytes >= minFileBytes {
 			f.add(&f.shared, file{device: device, inode: inode, path: path, bytes: bytes})
 		}
@@ -86,7 +88,7 @@ func (f *files) isOver() bool {
 }
 
 // addDescriptors adds the open files of a process. Nothing here waits for a file system: a
-// descriptor leads to its file without a path, and the kernel answers from what it knows.
+// descriptor leads to its file without a path, and the kernel asks no server for its size.
 func (f *files) addDescriptors(m *member, inRAM map[uint64]bool) {
 	folder := filepath.Join("/proc", strconv.Itoa(m.pid), "fd")
 	dir, err := os.Open(folder)
@@ -151,6 +153,7 @@ func (f *files) addMappings(m *member, inRAM map[uint64]bool) {
 	if err != nil {
 		return
 	}
+
 	for i := range maps {
 		mapped := &maps[i]
 		if !mapped.Shared || !inRAM[mapped.Device] || f.seen[[2]uint64{mapped.Device, mapped.Inode}] {

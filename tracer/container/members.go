@@ -21,8 +21,7 @@ type member struct {
 const maxMembers = 4096
 
 // membersOf returns the processes in a cgroup and in the cgroups below it, the largest first. It
-// compares the cgroups of all processes: the folders of a cgroup are out of sight in some
-// containers.
+// compares the cgroups of all processes: some containers do not show the folders of a cgroup.
 func membersOf(g *process.Cgroup) (members []member) {
 	proc, err := os.Open("/proc")
 	if err != nil {

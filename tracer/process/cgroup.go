@@ -13,8 +13,8 @@ type Cgroup struct {
 }
 
 // ContainerOf returns the cgroup whose memory the process fills: the one with the least headroom,
-// or where none has a limit, its own. ok is false where that is the root of all cgroups, which is
-// the machine, or cannot be seen.
+// or where none has a limit, its own. ok is false where that is the root of all cgroups (the whole
+// machine), or cannot be seen.
 func (r *SystemMemoryReader) ContainerOf(p *Process) (container Cgroup, ok bool) {
 	membership := r.membershipOf(p)
 	all := r.cgroups(membership)
@@ -93,10 +93,23 @@ func (g *Cgroup) limit() (limit int64, throttles bool) {
 	return high, true
 }
 
+// swapLeft is the swap that the cgroup may still fill, in bytes; Unknown: it has no limit of its own.
+// charged is its memory.
+func (g *Cgroup) swapLeft(charged int64) int64 {
+	limit, used := parseNumber(g.file(g.swapLimit)), parseNumber(g.file(g.swapUsage))
+	if limit == Unknown || limit >= minUnlimitedBytes || used == Unknown {
+		return Unknown
+	}
+	if !g.IsV2() {
+		limit, used = limit-parseNumber(g.file(g.memoryFiles.limit)), used-charged
+	}
+	return max(0, limit-used)
+}
+
 // names are the files that the methods read.
 func (f memoryFiles) names() []string {
 	names := []string{f.limit, f.usage, memoryStat}
-	for _, name := range []string{f.high, f.kernelUsage} {
+	for _, name := range []string{f.high, f.kernelUsage, f.swapLimit, f.swapUsage} {
 		if name != "" {
 			names = append(names, name)
 		}

@@ -173,12 +173,12 @@ func (p *Process) fileUID() (uid uint32, ok bool) {
 	return uint32(n), err == nil
 }
 
-// RAMDevices are the devices of the tmpfs that the process sees.
-func (p *Process) RAMDevices() map[uint64]bool { return p.tmpfsMounts() }
+// RAMDevices are the devices of the tmpfs that a process sees.
+func RAMDevices(p *Process) map[uint64]bool { return p.tmpfsMounts() }
 
-// EachRAMFile calls a function for each file of the tmpfs that the process sees, with its path there
+// EachRAMFile calls a function for each file of the tmpfs that a process sees, with its path there
 // and its bytes in RAM, as far as it finds them within a fifth of a second.
-func (p *Process) EachRAMFile(do func(device, inode uint64, path string, bytes int64)) {
+func EachRAMFile(p *Process, do func(device, inode uint64, path string, bytes int64)) {
 	end := time.Now().Add(maxRAMTime)
 	p.eachRAM(func(m ramMount, folder *hostile.File, _ unix.Statfs_t) {
 		m.walk(folder, end, func(path string, stat *unix.Stat_t) {

@@ -152,7 +152,7 @@ func softLimit(raw []byte, name string) int64 {
 func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
 	memory := growth.SystemMemory{
 		Available: Unknown, SwapFree: Unknown,
-		CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown,
+		CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown, CgroupSwapFree: Unknown,
 		Shared: Unknown, Kernel: Unknown,
 	}
 
@@ -174,6 +174,9 @@ type memoryFiles struct {
 	// of usage that the kernel itself takes; empty: version 2 has it in memory.stat.
 	limit, high, usage, kernelUsage string
 
+	// swapLimit and swapUsage are of swap, and of memory and swap together in version 1.
+	swapLimit, swapUsage string
+
 	// Lines of memory.stat that include descendants: page cache on the inactive list, all page
 	// cache including shared memory, shared memory, and memory of the kernel that it cannot drop; empty:
 	// version 1 counts it apart.
@@ -183,11 +186,13 @@ type memoryFiles struct {
 var (
 	memoryFilesV1 = memoryFiles{
 		limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes",
-		kernelUsage:  "memory.kmem.usage_in_bytes",
+		kernelUsage: "memory.kmem.usage_in_bytes",
+		swapLimit:   "memory.memsw.limit_in_bytes", swapUsage: "memory.memsw.usage_in_bytes",
 		inactiveFile: "total_inactive_file", cache: "total_cache", shmem: "total_shmem",
 	}
 	memoryFilesV2 = memoryFiles{
 		limit: "memory.max", high: "memory.high", usage: "memory.current",
+		swapLimit: "memory.swap.max", swapUsage: "memory.swap.current",
 		inactiveFile: "inactive_file", cache: "file", shmem: "shmem", kernel: "slab_unreclaimable",
 	}
 )
@@ -291,7 +296,8 @@ type cgroupMemory struct {
 	of                 *Cgroup
 	used, limit, cache int64
 	shared, kernel     int64
-	throttles          bool // the limit is memory.high
+	swapLeft           int64 // until the limit of swap; Unknown: it has none
+	throttles          bool  // the limit is memory.high
 }
 
 // nearest returns the one with less headroom. nil has no limit.
@@ -308,6 +314,10 @@ func (c *cgroupMemory) describe(memory *growth.SystemMemory) {
 		memory.CgroupUsed, memory.CgroupLimit = c.used, c.limit
 		memory.CgroupCache, memory.CgroupThrottles = c.cache, c.throttles
 		memory.Shared, memory.Kernel = c.shared, c.kernel
+		memory.CgroupSwapFree = memory.SwapFree
+		if c.swapLeft != Unknown {
+			memory.CgroupSwapFree = min(memory.SwapFree, c.swapLeft)
+		}
 	}
 }
 
@@ -351,7 +361,7 @@ func (g *Cgroup) memory() *cgroupMemory {
 	}
 
 	c := &cgroupMemory{
-		of: g, used: used, limit: limit, throttles: throttles,
+		of: g, used: used, limit: limit, throttles: throttles, swapLeft: g.swapLeft(used),
 		cache: Unknown, shared: Unknown, kernel: Unknown,
 	}
 	stat := g.Stat()

@@ -57,6 +57,10 @@ func (f files) mustRead(t *testing.T, mounts, membership string, used, limit int
 	got.CgroupCache, got.Shared, got.Kernel = 0, 0, 0
 	want := growth.SystemMemory{
 		Available: 2048 << 10, SwapFree: 512 << 10, CgroupUsed: used, CgroupLimit: limit,
+		CgroupSwapFree: 512 << 10, // unlimited
+	}
+	if limit == Unknown {
+		want.CgroupSwapFree = Unknown
 	}
 	if got != want {
 		t.Errorf("%q: %+v, want %+v", membership, got, want)
@@ -161,12 +165,56 @@ func TestSystemMemoryReader(t *testing.T) {
 		want := growth.SystemMemory{
 			Available: Unknown, SwapFree: Unknown,
 			CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown,
-			Shared: Unknown, Kernel: Unknown,
+			CgroupSwapFree: Unknown, Shared: Unknown, Kernel: Unknown,
 		}
 		if got := newSystemMemoryReader(t.TempDir()).readFor([]byte("0::/\n")); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})
+}
+
+// Free swap that the cgroup may fill comes before the end of a process, unless the kernel throttles
+// first. Of the machine's, 512 KiB are free.
+func TestCgroupSwap(t *testing.T) {
+	const mib = 1 << 20
+	const ofV1, ofV2 = "4:memory:/m\n", "0::/m\n"
+	const limitV1, usageV1 = "memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"
+	for name, c := range map[string]struct {
+		mounts, membership string
+		more               files
+		want               int64 // until the limit of 2 MiB, of which half is used
+	}{
+		"version 2: no swap": {
+			mountV2, ofV2, files{"memory.swap.max": "0", "memory.swap.current": "0"}, mib,
+		},
+		"version 2: a limit": {
+			mountV2, ofV2, files{"memory.swap.max": "90000", "memory.swap.current": "20000"}, mib + 70000,
+		},
+		"version 2: unlimited": {
+			mountV2, ofV2, files{"memory.swap.max": "max", "memory.swap.current": "7"}, mib + 512<<10,
+		},
+		"version 2: throttled": {mountV2, ofV2, files{"memory.high": "2097151"}, mib - 1},
+		"version 1: a limit": {
+			mountV1, ofV1, files{limitV1: "2187152", usageV1: "1068576"}, mib + 70000,
+		},
+		"version 1: not counted": {mountV1, ofV1, files{}, mib + 512<<10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, folder := memoryFilesV2, "m"
+			if c.mounts == mountV1 {
+				v, folder = memoryFilesV1, "memory/m"
+			}
+			f := files{}.add(v, folder, "2097152", "1048576", "")
+			for file, text := range c.more {
+				f["sys/fs/cgroup/"+folder+"/"+file] = text + "\n"
+			}
+			memory := f.read(t, c.mounts, c.membership)
+			memory.Available = Unknown
+			if got := memory.Headroom().Left; got != c.want {
+				t.Errorf("%d bytes left, want %d: %+v", got, c.want, memory)
+			}
+		})
+	}
 }
 
 func TestCgroupCache(t *testing.T) {

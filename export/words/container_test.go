@@ -1,0 +1,65 @@
+package words
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestContainerNotes(t *testing.T) {
+	const mib = 1 << 20
+	limit := int64(2048 * mib)
+	beside := []summary.ContainerRow{
+		{
+			Kind: growth.ContainerShared, PID: 12, Name: "python3", File: "/dev/shm/a b (deleted)",
+			StartBytes: 12 * mib, EndBytes: 192 * mib,
+		},
+		{Kind: growth.ContainerAnonymous, PID: 9, Name: "sidecar", StartBytes: 64 * mib, EndBytes: 64 * mib},
+		{Kind: growth.ContainerCache, EndBytes: 30 * mib},
+	}
+	for name, c := range map[string]struct {
+		container *summary.Container
+		want      []string
+	}{
+		"no container": {},
+		"no limit":     {&summary.Container{EndBytes: 402 * mib, Beside: beside}, nil},
+		"nothing else": {&summary.Container{EndBytes: 402 * mib, LimitBytes: &limit}, nil},
+		"two kinds": {&summary.Container{EndBytes: 402 * mib, LimitBytes: &limit, Beside: beside}, []string{
+			"the container has 402 MiB of 2.00 GiB: 192 MiB files in RAM, most in a b of PID 12 (python3) " +
+				"(+180 MiB); 64.0 MiB of other processes, most of PID 9 (sidecar)",
+		}},
+		"cache": {&summary.Container{EndBytes: 402 * mib, LimitBytes: &limit, Beside: beside[2:]}, []string{
+			"the container has 402 MiB of 2.00 GiB: 30.0 MiB page cache, which the kernel takes back " +
+				"(+30.0 MiB)",
+		}},
+	} {
+		if got := containerNotes(&summary.Summary{Container: c.container}); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Each kind has a label of its own, and each row of a kind.
+func TestContainerLabels(t *testing.T) {
+	seen := make(map[string]summary.ContainerRow)
+	var rows []summary.ContainerRow
+	for kind := range containerKinds {
+		rows = append(rows, summary.ContainerRow{Kind: kind})
+	}
+	rows = append(rows,
+		summary.ContainerRow{Kind: growth.ContainerAnonymous, PID: 3, Name: "python3"},
+		summary.ContainerRow{Kind: growth.ContainerAnonymous, Count: 3},
+		summary.ContainerRow{Kind: growth.ContainerShared, File: "/dev/shm/x"},
+		summary.ContainerRow{Kind: growth.ContainerShared, File: "/dev/shm/x", PID: 3, Name: "python3"},
+		summary.ContainerRow{Kind: growth.ContainerCache, File: "/data/x", PID: 3, Name: "python3"},
+	)
+	for _, r := range rows {
+		label := containerLabel(r)
+		if other, isTaken := seen[label]; label == "" || isTaken {
+			t.Errorf("%+v and %+v are %q", r, other, label)
+		}
+		seen[label] = r
+	}
+}

@@ -1,0 +1,68 @@
+package conclude
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// TestContainer has a container of a traced process, a sidecar and their files at two moments.
+func TestContainer(t *testing.T) {
+	row := func(kind growth.ContainerKind, key string, pid int, bytes int64) growth.ContainerRow {
+		return growth.ContainerRow{Kind: kind, Key: key, PID: pid, File: key, Bytes: bytes * mib}
+	}
+	first := &growth.Container{Charged: 1000 * mib, Rows: []growth.ContainerRow{
+		row(growth.ContainerAnonymous, "1", 1, 600), row(growth.ContainerAnonymous, "2", 2, 100),
+		row(growth.ContainerShared, "/dev/shm/own", 1, 200),
+		row(growth.ContainerShared, "/dev/shm/gone", 0, 50),
+		row(growth.ContainerRest, "", 0, 50),
+	}}
+	last := &growth.Container{Charged: 2000 * mib, Rows: []growth.ContainerRow{
+		row(growth.ContainerAnonymous, "1", 1, 600), row(growth.ContainerAnonymous, "2", 2, 170),
+		row(growth.ContainerShared, "/dev/shm/own", 1, 200), row(growth.ContainerSockets, "", 0, 70),
+		row(growth.ContainerCache, "", 0, 900), row(growth.ContainerRest, "", 0, 60),
+	}}
+	for i := range maxContainerRows + 5 { // small ones
+		last.Rows = append(last.Rows, row(growth.ContainerAnonymous, fmt.Sprint(10+i), 10+i, 0))
+		last.Rows[len(last.Rows)-1].Bytes = 4096
+	}
+	last.Charged += (maxContainerRows + 5) * 4096
+
+	trace := traceOf(member{1, growth.RoleTrainer, true, flat(600)})
+	trace.Containers = growth.Containers{First: first, Last: last}
+	c := conclude(trace).Container
+
+	var start, end int64
+	small := 0
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		start += r.Start
+		end += r.End
+		if r.Kind == growth.ContainerAnonymous && r.Count > 0 {
+			small = r.Count
+		}
+		if r.InJob != (r.PID == 1) {
+			t.Errorf("in the job: %+v", r)
+		}
+	}
+	if start != first.Charged || end != last.Charged {
+		t.Errorf("rows sum to %d and %d bytes, want %d and %d", start, end, first.Charged, last.Charged)
+	}
+	if small != 7 { // 15 processes, of which the largest eight have rows
+		t.Errorf("%d small processes are one row, want 7", small)
+	}
+
+	// Beside the traced process: the cache is large, the sidecar and the sockets grow. Files of the
+	// traced process do not count, nor deleted ones.
+	var said []growth.ContainerKind
+	for _, r := range c.Beside() {
+		said = append(said, r.Kind)
+	}
+	want := []growth.ContainerKind{
+		growth.ContainerCache, growth.ContainerAnonymous, growth.ContainerSockets,
+	}
+	if fmt.Sprint(said) != fmt.Sprint(want) {
+		t.Errorf("beside the job: %v, want %v", said, want)
+	}
+}

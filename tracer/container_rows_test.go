@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	heldMiB   = 48 // by each program
-	ramFolder = "/dev/shm"
+	heldMiB    = 48 // by each program
+	countedMiB = 47 // at least: before Linux 6.2 a thread's count is up to 64 pages behind
+	ramFolder  = "/dev/shm"
 )
 
 // TestKernelContainer compares the rows of a container with memory of one kind each, whose size
@@ -35,11 +36,11 @@ func TestKernelContainer(t *testing.T) {
 		isHeld       bool   // by the program
 		least        int64  // bytes
 	}{
-		{"anonymous", ramFolder, memory(growth.ContainerAnonymous), "", true, heldMiB << 20},
-		{"memfd", ramFolder, memory(growth.ContainerShared), "/memfd:tensors", true, heldMiB << 20},
-		{"mapped memfd", ramFolder, memory(growth.ContainerShared), "/memfd:batches", true, heldMiB << 20},
-		{"tmpfs", ramFolder, memory(growth.ContainerShared), ramFolder, false, heldMiB << 20},
-		{"page cache", onDisk, memory(growth.ContainerCache), onDisk, true, heldMiB << 20},
+		{"anonymous", ramFolder, memory(growth.ContainerAnonymous), "", true, countedMiB << 20},
+		{"memfd", ramFolder, memory(growth.ContainerShared), "/memfd:tensors", true, countedMiB << 20},
+		{"mapped memfd", ramFolder, memory(growth.ContainerShared), "/memfd:batches", true, countedMiB << 20},
+		{"tmpfs", ramFolder, memory(growth.ContainerShared), ramFolder, false, countedMiB << 20},
+		{"page cache", onDisk, memory(growth.ContainerCache), onDisk, true, countedMiB << 20},
 		{"names", ramFolder, ofKernel, "", false, heldMiB << 18},
 		{"sockets", ramFolder, ofKernel, "", false, heldMiB << 18},
 	} {
@@ -75,7 +76,7 @@ func TestKernelContainerForks(t *testing.T) {
 	for _, row := range readContainer(t, g, target.PID()).Rows {
 		of[row.Kind] += row.Bytes
 	}
-	if of[growth.ContainerAnonymous] < 2*heldMiB<<20 || of[growth.ContainerForked] > -heldMiB<<20 {
+	if of[growth.ContainerAnonymous] < 2*countedMiB<<20 || of[growth.ContainerForked] > -countedMiB<<20 {
 		t.Errorf("%v, want twice %d MiB less once", of, heldMiB)
 	}
 }
@@ -93,7 +94,7 @@ func TestKernelContainerParent(t *testing.T) {
 	found := readContainer(t, g, target.PID())
 	pids := make(map[int]bool)
 	for _, row := range found.Rows {
-		if row.Kind == growth.ContainerAnonymous && row.Bytes >= heldMiB<<20 {
+		if row.Kind == growth.ContainerAnonymous && row.Bytes >= countedMiB<<20 {
 			pids[row.PID] = true
 		}
 	}

@@ -68,7 +68,11 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	for _, row := range c.Rows {
 		rest -= row.Bytes
 	}
-	c.Rows = append(c.Rows, growth.ContainerRow{Kind: growth.ContainerRest, Bytes: rest})
+	kind := growth.ContainerRest
+	if charge.hasUnlisted {
+		kind = growth.ContainerKernel
+	}
+	c.Rows = append(c.Rows, growth.ContainerRow{Kind: kind, Bytes: rest})
 	return c
 }
 
@@ -76,6 +80,8 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 type charge struct {
 	anonymous, shared, cache int64
 	kernel                   []growth.ContainerRow
+	// hasUnlisted: pages of the kernel, such as buffers of sockets, are in no line of memory.stat.
+	hasUnlisted bool
 }
 
 // kernelStack is the size of the kernel's stack of a thread, THREAD_SIZE of x86-64 and arm64 in
@@ -109,6 +115,7 @@ func chargeOf(g *process.Cgroup, stat map[string]int64, members []member) (c cha
 	rest, ok := stat["kernel"] // since Linux 5.18
 	if !ok {
 		rest = stat["slab"] + stat["kernel_stack"] + stat["pagetables"] + stat["percpu"]
+		c.hasUnlisted = true
 	}
 
 	for _, row := range []struct {

@@ -31,7 +31,7 @@ var layers = [][]string{
 
 	{"docs/reference/schema"},
 	{
-		"export/exporttest", "export/folder", "export/page", "export/page/origin",
+		"export/chart", "export/exporttest", "export/folder", "export/page", "export/page/origin",
 		"export/page/pagetest", "export/rows", "export/series",
 	},
 	{"export/units"},

@@ -59,6 +59,7 @@ var layers = [][]string{
 		"tracer/heap/pymalloc",
 	},
 	{"tracer/heap/allocators"},
+	{"tracer/software"},
 	{
 		"tracer/addrspace", "tracer/jit", "tracer/probe", "tracer/python", "tracer/residency/region",
 		"tracer/tree", "tracer/unwind",

@@ -21,10 +21,14 @@ func Software(s *summary.Summary) string {
 	})
 }
 
-// SoftwareLine is Software with allocscope and the kernel.
+// SoftwareLine is Software with allocscope, the first GPU of a process that uses one, and the kernel.
 func SoftwareLine(s *summary.Summary) string {
+	gpu := ""
+	if len(s.GPUMemory) > 0 && len(s.GPUs) > 0 {
+		gpu = s.GPUs[0].Name
+	}
 	return named([]namedVersion{
-		{"allocscope ", s.Version}, {"", Software(s)}, {"Linux ", s.Kernel},
+		{"allocscope ", s.Version}, {"", Software(s)}, {"", gpu}, {"Linux ", s.Kernel},
 	}) + inParentheses(s.Architecture)
 }
 

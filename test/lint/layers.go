@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"export/gpusnapshot", "export/summary"},
 	{"export/words"},
 	{"export/bundle", "export/compare", "export/report"},
-	{"export/push"},
+	{"export/markdown", "export/push"},
 	{"export/metrics"},
 	{"export/ranks"},
 

@@ -149,6 +149,7 @@ func (d *days) Sources() []source.Status                 { return []source.Statu
 func (d *days) Overhead() overhead.Overhead                      { return overhead.Overhead{Elapsed: d.Elapsed()} }
 func (d *days) IsStopped(int) bool                               { return false }
 func (d *days) FindDebugPackage(int, string) growth.DebugPackage { return growth.DebugPackage{} }
+func (d *days) Software(int) growth.Software                     { return growth.Software{} }
 func (d *days) IsOutOfMemory(int) bool                           { return false }
 func (d *days) Done() <-chan struct{}                            { return nil }
 func (d *days) Err() error                                       { return nil }

@@ -49,6 +49,7 @@ type Session interface {
 	IsStopped(pid int) bool
 	IsOutOfMemory(pid int) bool
 	FindDebugPackage(pid int, file string) growth.DebugPackage
+	Software(pid int) growth.Software
 	Allocators() []tracer.Allocator
 	Done() <-chan struct{}
 	Err() error

@@ -59,6 +59,7 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 		Sources: sourcesOf(r.session.Sources()),
 	}
 
+	s.Software = r.session.Software(s.Process.PID)
 	s.Objects = summary.ObjectsOf(result.Before, result.After)
 	s.Keepers = summary.KeepersOf(result.Keepers)
 

@@ -30,7 +30,7 @@ type Session struct {
 	Options      Options
 	clock        // since the start of the trace
 	objectReader // of the targets
-	packageFinder
+	fileReader
 
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
 	askedInterval uint64
@@ -93,7 +93,7 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 		own: duty.NewBudget(max(options.Overhead, options.OwnFloor)),
 	}
 	s.targets.session, s.targets.debugFiles = s, symbol.NewDebugFiles()
-	s.packageFinder = packageFinder{&s.targets.targetSet, &s.reading}
+	s.fileReader = fileReader{&s.targets.targetSet, &s.reading}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 
 	if err := s.open(ctx); err != nil {

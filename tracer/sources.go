@@ -12,7 +12,9 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/distribution"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/software"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -57,15 +59,15 @@ func (s *Session) Sources() []source.Status {
 	return withSystem(ofProcesses, ofAll)
 }
 
-// packageFinder finds packages by the root directories of targets.
-type packageFinder struct {
+// fileReader reads files in the root directories of targets.
+type fileReader struct {
 	targets *targetSet
 	reading *sync.Mutex // the session's
 }
 
 // FindDebugPackage returns the package with the symbols of a file that a traced process has mapped.
 // The process may have ended.
-func (f packageFinder) FindDebugPackage(pid int, file string) growth.DebugPackage {
+func (f fileReader) FindDebugPackage(pid int, file string) growth.DebugPackage {
 	t := f.targets.find(uint32(pid))
 	if t == nil {
 		return growth.DebugPackage{}
@@ -73,16 +75,47 @@ func (f packageFinder) FindDebugPackage(pid int, file string) growth.DebugPackag
 
 	f.reading.Lock()
 	defer f.reading.Unlock()
-	root := t.process.HoldRoot()
+	root, files := inRoot(t.process, file)
 	if root == "" {
 		return growth.DebugPackage{}
 	}
+	return distribution.FindDebug(root, files[0])
+}
+
+// Software returns the versions of the software of a traced process, which may have ended.
+func (f fileReader) Software(pid int) growth.Software {
+	t := f.targets.find(uint32(pid))
+	if t == nil {
+		return growth.Software{}
+	}
+
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	var found growth.Software
+	if root, files := inRoot(t.process, t.stacks.Files()...); root != "" {
+		found = software.Of(root, files)
+	}
+	found.Python = t.unwinder.PythonVersion()
+	return found
+}
+
+// inRoot returns the root directory of a process, and the paths of files in it. The root is empty
+// if it is not known.
+func inRoot(p *process.Process, files ...string) (root string, inside []string) {
+	root = p.HoldRoot()
+	if root == "" {
+		return "", nil
+	}
 
 	// Behind chroot(2) alone, the kernel shows the path outside.
-	if outside, err := os.Readlink(root); err == nil && outside != "/" {
-		file = strings.TrimPrefix(file, outside)
+	outside, err := os.Readlink(root)
+	for _, file := range files {
+		if err == nil && outside != "/" {
+			file = strings.TrimPrefix(file, outside)
+		}
+		inside = append(inside, file)
 	}
-	return distribution.FindDebug(root, file)
+	return root, inside
 }
 
 // statuses returns the states of the target's own sources, except for sources of libraries that the

@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/objects/worker"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -375,8 +376,24 @@ func testObjectsLosses(t *testing.T) {
 		t.Errorf("allocated by %q (stack %s), want %s", where, first.StackID, line)
 	}
 
+	mustHaveSoftware(t, s.Software)
 	call(t, "show", "--details", dir).mustPrint("outputs.losses (list, ",
 		"float32 [64, 1] cpu, ", " with their graph: ")
+}
+
+// mustHaveSoftware compares the versions of a process with those that its Python reports.
+func mustHaveSoftware(t *testing.T, got growth.Software) {
+	t.Helper()
+	const code = `import importlib.util, os, platform, runpy
+folder = os.path.dirname(importlib.util.find_spec("torch").origin)
+torch = runpy.run_path(folder + "/version.py")["__version__"]
+print(platform.python_version(), torch, *platform.libc_ver())`
+	out, err := exec.Command("/usr/bin/python3", "-c", code).Output()
+	must(t, err)
+	want := strings.TrimSpace(string(out))
+	if text := got.Python + " " + got.Torch + " " + got.Libc; text != want || got.Malloc != "" {
+		t.Errorf("software %+v, want %s", got, want)
+	}
 }
 
 // Without keepers, no process beside the one that reads is started, and nothing is counted.

@@ -19,6 +19,7 @@ func TestReport(t *testing.T) {
 	t.Run("page of a folder", testReportFolder)
 	t.Run("refusals", testReportRefusals)
 	t.Run("hostile names", testReportHostile)
+	t.Run("text for an issue", testShowMarkdown)
 }
 
 // summaryFolder is the folder of a trace without profiles, for one that only reads it.
@@ -55,6 +56,16 @@ func testReportFolder(t *testing.T) {
 		mustSay(t, "the report", readFile(t, filepath.Dir(path), filepath.Base(path)),
 			"<!doctype html>", "NOT ENOUGH DATA", "PID 42", "read timeline.csv: no such file")
 	}
+}
+
+// testShowMarkdown prints the text for an issue of a folder without tables.
+func testShowMarkdown(t *testing.T) {
+	dir := summaryFolder(t)
+	c := call(t, "show", "--markdown", dir)
+	c.mustEnd(0)
+	mustSay(t, "the text", c.stdout.String(), "```text\nNOT ENOUGH DATA   job (PID 42)",
+		"read timeline.csv: no such file")
+	call(t, "show", "--markdown", "--details", dir).mustEndSaying(2, "--details and --markdown")
 }
 
 // Package report proves which folders have no report.

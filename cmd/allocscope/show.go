@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 
@@ -10,29 +11,45 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/markdown"
 	"github.com/allocscope/allocscope/export/report"
 )
 
 func newShowCommand() *cobra.Command {
 	var how trace.Print
+	var asMarkdown bool
 	command := &cobra.Command{
 		Use:   "show [DIR]",
 		Short: "Print the result of a trace again",
 		Long: `Show prints the result of a trace, as trace did at its end. With --details it adds the
 numbers behind it: what the growth is made of, the suspects, the stacks that grew, the overhead and
 what was lost. Without DIR it takes the latest trace, by allocscope-latest. It needs no privilege but
-to read the folder.`,
+to read the folder.
+
+With --markdown it prints a text of at most 60 lines to paste into an issue: the result, memory over
+time, what it is made of, the stacks that grow most, versions, and what was lost. Of paths and of the
+command line it has the names of files alone, and no names of users, hosts, pods or jobs. Names of
+your functions, variables and keys are in it: read it before you post it.`,
 		Example: `  allocscope show
-  allocscope show allocscope-4242-20261121-224502 --details`,
+  allocscope show allocscope-4242-20261121-224502 --details
+  allocscope show --markdown >issue.md`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cli.Folder,
 		RunE: func(command *cobra.Command, arguments []string) error {
+			switch {
+			case asMarkdown && how.Details:
+				return exit.Usage(errors.New("--details and --markdown: give one of them"))
+			case asMarkdown:
+				return showMarkdown(command, arguments)
+			}
 			how.Quiet, how.Color = trace.OutputFlags(command.Flags())
 			return runShow(command, arguments, how)
 		},
 	}
 
 	command.Flags().BoolVar(&how.Details, "details", false, "print the numbers behind the result, too")
+	command.Flags().BoolVar(&asMarkdown, "markdown", false,
+		"print a text for an issue, without your paths and arguments")
 	return command
 }
 
@@ -69,4 +86,19 @@ func runShow(command *cobra.Command, arguments []string, how trace.Print) error 
 		return explainUnfinished(err, dir)
 	}
 	return trace.PrintResult(command.OutOrStdout(), summary, trace.PlaceOf(dir.Path()), how)
+}
+
+// showMarkdown prints the text for an issue.
+func showMarkdown(command *cobra.Command, arguments []string) error {
+	dir, _, err := openTrace(command, arguments)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+
+	tables, err := report.ReadTables(dir)
+	if err != nil {
+		return explainUnfinished(err, dir)
+	}
+	return markdown.Write(command.OutOrStdout(), tables)
 }

@@ -31,6 +31,10 @@ var fieldRules = map[string]textRule{
 	"Summary.Kernel":            kept,
 	"Summary.Architecture":      kept,
 	"Summary.Files":             codeOf(traceFiles),
+	"Software.Python":           matching(pythonVersion),
+	"Software.Torch":            matching(torchVersion),
+	"Software.Libc":             matching(libcVersion),
+	"Software.Malloc":           codeOf(mallocs),
 	"Source.Name":               codeOf(sources),
 	"Source.File":               (*pseudonyms).path,
 	"Source.Detail":             dropped,
@@ -133,6 +137,8 @@ var (
 		"SBCL Perl Ruby PHP Lua")
 
 	pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*t?$`)
+	torchVersion  = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*((a|b|rc|\.dev)[0-9]+)?(\+(cpu|cu[0-9]+|rocm[0-9.]+|xpu))?$`)
+	libcVersion   = regexp.MustCompile(`^(glibc|musl)( [0-9]+(\.[0-9]+)*)?$`)
 	devices       = regexp.MustCompile(`^(cpu|cuda|meta|mps|xpu|hpu)(:[0-9]+)?$`)
 )
 

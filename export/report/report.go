@@ -77,6 +77,24 @@ const (
 // cannot be read are named in Missing. Of a damaged timeline.csv all rows before the damage are
 // used.
 func Read(dir *folder.Folder) (*Trace, error) {
+	t, err := readTables(dir)
+	if err == nil {
+		t.note(dir.ReadFile(folder.GrowthFile, t.readGrowth))
+	}
+	return t, err
+}
+
+// ReadTables is Read without Growth, and with a Summary as ReadSummary returns it.
+func ReadTables(dir *folder.Folder) (*Trace, error) {
+	t, err := readTables(dir)
+	if err == nil {
+		s, notes := sanitized(&t.Summary)
+		t.Summary, t.Missing = *s, append(t.Missing, notes...)
+	}
+	return t, err
+}
+
+func readTables(dir *folder.Folder) (*Trace, error) {
 	t := Trace{Dir: dir.Path()}
 	read, err := readSummary(dir)
 	if err != nil {
@@ -85,12 +103,9 @@ func Read(dir *folder.Folder) (*Trace, error) {
 	t.Summary = *read
 
 	t.note(dir.ReadFile(folder.TimelineFile, t.readRows))
-
 	if severalTraced(&t.Summary) {
 		t.note(t.readOwn(dir))
 	}
-
-	t.note(dir.ReadFile(folder.GrowthFile, t.readGrowth))
 	return &t, nil
 }
 

@@ -46,6 +46,9 @@ func setupOf(s *summary.Summary) []fact {
 		},
 		{"Program", s.Process.Executable, ""},
 	}
+	if software := words.Software(s); software != "" {
+		facts = append(facts, fact{"Software", software, ""})
+	}
 	if c := s.ContinuedFrom; c != nil {
 		facts = append(facts, fact{
 			"Continues", c.Folder, "after a gap of " + units.Seconds(c.GapS) + "; stacks count from " +

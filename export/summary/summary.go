@@ -93,6 +93,9 @@ type Summary struct {
 	// Kernel release, as uname -r prints it, and Architecture, as Go names it: "amd64" or "arm64".
 	Kernel       string `json:"kernel"`
 	Architecture string `json:"architecture"`
+	// Software of the main process, by version; absent where nothing of it is known, and in folders of
+	// older versions.
+	Software growth.Software `json:"software,omitzero"`
 	// IntervalBytes is the mean number of bytes between samples at the end; 1: every allocation.
 	IntervalBytes uint64 `json:"interval_bytes"`
 	// Sources of events, attached or not.

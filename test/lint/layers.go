@@ -31,7 +31,7 @@ var layers = [][]string{
 
 	{"docs/reference/schema"},
 	{
-		"export/exporttest", "export/folder", "export/page", "export/page/origin",
+		"export/chart", "export/exporttest", "export/folder", "export/page", "export/page/origin",
 		"export/page/pagetest", "export/rows", "export/series",
 	},
 	{"export/units"},
@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"export/gpusnapshot", "export/summary"},
 	{"export/words"},
 	{"export/bundle", "export/compare", "export/report"},
-	{"export/push"},
+	{"export/markdown", "export/push"},
 	{"export/metrics"},
 	{"export/ranks"},
 
@@ -59,6 +59,7 @@ var layers = [][]string{
 		"tracer/heap/pymalloc",
 	},
 	{"tracer/heap/allocators"},
+	{"tracer/software"},
 	{
 		"tracer/addrspace", "tracer/container", "tracer/jit", "tracer/probe", "tracer/python", "tracer/residency/region",
 		"tracer/tree", "tracer/unwind",

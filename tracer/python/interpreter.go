@@ -46,6 +46,19 @@ type Interpreter struct {
 	State State
 }
 
+// Release is Version with its third number, such as "3.11.2", where that is known: from 3.11 on.
+func (i *Interpreter) Release() string {
+	if i.State.Hex == 0 {
+		return i.Version
+	}
+	minor, isFreeThreaded := strings.CutSuffix(i.Version, "t")
+	release := fmt.Sprintf("%s.%d", minor, i.State.Hex>>8&0xff)
+	if isFreeThreaded {
+		release += "t"
+	}
+	return release
+}
+
 // State is where the state of an interpreter is.
 type State struct {
 	// Runtime is the address of _PyRuntime.

@@ -497,3 +497,15 @@ func FuzzJumpTargets(f *testing.F) {
 		}
 	})
 }
+
+func TestRelease(t *testing.T) {
+	for want, i := range map[string]Interpreter{
+		"3.9":     {Version: "3.9"},
+		"3.11.2":  {Version: "3.11", State: State{Hex: 0x030b02f0}},
+		"3.13.2t": {Version: "3.13t", State: State{Hex: 0x030d02f0}},
+	} {
+		if got := i.Release(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -69,6 +69,21 @@ func (t *Table) SetMappings(maps []process.Mapping) {
 	}
 }
 
+// Files returns the paths of the files whose code the process has mapped, each once.
+func (t *Table) Files() (files []string) {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	seen := make(map[string]bool) // a process may map very many
+	for _, m := range t.Namer.maps {
+		if m.IsFile() && !seen[m.Path] {
+			seen[m.Path] = true
+			files = append(files, m.Path)
+		}
+	}
+	return files
+}
+
 // SetInterpreter sets how code objects are read.
 func (t *Table) SetInterpreter(i *python.Interpreter) {
 	t.Mu.Lock()

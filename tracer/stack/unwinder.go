@@ -115,6 +115,14 @@ func (u *Unwinder) Status() []source.Status {
 	return nil
 }
 
+// PythonVersion is the version of the Python interpreter; empty: none was found.
+func (u *Unwinder) PythonVersion() string {
+	if i := u.interpreter.Load(); i != nil {
+		return i.Release()
+	}
+	return ""
+}
+
 // isUrgent reports whether nearly every stack leads through a mapping's file. Its unwind table is
 // built first.
 func (u *Unwinder) isUrgent(m process.Mapping) bool {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+	"github.com/allocscope/allocscope/export/chart"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
@@ -102,7 +103,7 @@ type display struct {
 	preview  *preview
 	rate     console.EventRate
 	usage    ownUsage
-	curve    Curve
+	curve    chart.Curve
 	process  *growth.ProcessHistory // of the curve
 	gpuCurve gpuCurve
 }
@@ -254,7 +255,7 @@ func (d *display) state(progress record.Progress) *State {
 func (d *display) follow(process *growth.ProcessHistory) {
 	last := len(process.Timeline) - 1
 	if d.process != process {
-		d.process, d.curve = process, Curve{}
+		d.process, d.curve = process, chart.Curve{}
 		for _, s := range process.Timeline[:last] {
 			d.add(s)
 		}

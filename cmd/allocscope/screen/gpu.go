@@ -7,6 +7,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/export/chart"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -22,7 +23,7 @@ type GPU struct {
 	// Total of the GPUs that the process may use, and Headroom of the GPU with the least.
 	Total, Headroom int64
 	// Curve of the first known one of Used, Reserved, DriverAPI and Allocated.
-	Curve Curve
+	Curve chart.Curve
 
 	// Verdict at State.JudgedAt, which is provisional; nil: there is none yet.
 	Verdict *summary.Verdict

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/allocscope/allocscope/export/chart"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
@@ -204,7 +205,7 @@ func latestKnown(t growth.Timeline, measure func(*growth.Sample) int64) int64 {
 type gpuCurve struct {
 	process *growth.ProcessHistory
 	measure int // index in gpuMeasures
-	curve   Curve
+	curve   chart.Curve
 }
 
 // follow adds the latest size to the curve, which starts again with another process or another

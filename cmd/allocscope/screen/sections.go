@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/export/chart"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -93,7 +94,7 @@ func rssChart(s *State, width, height int) []string {
 }
 
 // chartOf is a curve in so many lines: a title with the latest size, and a chart.
-func chartOf(title, now string, c Curve, elapsed time.Duration, width, height int) []string {
+func chartOf(title, now string, c chart.Curve, elapsed time.Duration, width, height int) []string {
 	note := ""
 	if len(c.Points) > 0 {
 		note = fmt.Sprintf("min %s, max %s", units.Bytes(float64(c.Min)),
@@ -105,14 +106,14 @@ func chartOf(title, now string, c Curve, elapsed time.Duration, width, height in
 		return lines
 	}
 
-	chartScale, rows := scaleOf(c), height-1
-	for i, line := range chart(c.columns(width-scaleWidth, elapsed), chartScale, rows) {
+	chartScale, rows := chart.ScaleOf(c), height-1
+	for i, line := range chart.Draw(c.Columns(width-scaleWidth, elapsed), chartScale, rows) {
 		label := ""
 		switch i {
 		case 0:
-			label = units.Bytes(float64(chartScale.high))
+			label = units.Bytes(float64(chartScale.High))
 		case rows - 1:
-			label = units.Bytes(float64(chartScale.low))
+			label = units.Bytes(float64(chartScale.Low))
 		}
 		lines = append(lines, colored(blue, line)+dim(right(label, scaleWidth)))
 	}

@@ -3,10 +3,9 @@
 package screen
 
 import (
-	"math"
-	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/export/chart"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 )
@@ -27,7 +26,7 @@ type State struct {
 	Extension time.Duration
 	// RSS of the process in bytes, and its curve so far; RSS is negative where it is unknown.
 	RSS   int64
-	Curve Curve
+	Curve chart.Curve
 
 	// GPU is its memory on GPUs; nil: it has none, or that is unknown.
 	GPU *GPU
@@ -93,77 +92,4 @@ func (s *Stack) rate() int64 {
 		return 0
 	}
 	return *s.BytesPerMin
-}
-
-// maxPoints of a curve. Where there are more, each two neighbours become one.
-const maxPoints = 512
-
-// Point is the largest size from a moment until the next point.
-type Point struct {
-	At    time.Duration
-	Bytes int64
-}
-
-// Curve is a size over time in a bounded number of points. The zero value is empty.
-type Curve struct {
-	Points []Point
-	// Min and Max of all sizes in bytes.
-	Min, Max int64
-
-	step time.Duration // between points, at least
-}
-
-// With returns the curve with one more size. The curve itself does not change.
-func (c Curve) With(at time.Duration, bytes int64) Curve {
-	if len(c.Points) == 0 {
-		c.Min, c.Max = bytes, bytes
-	}
-
-	c.Min, c.Max = min(c.Min, bytes), max(c.Max, bytes)
-	points := slices.Clone(c.Points)
-	if n := len(points); n > 0 && at < points[n-1].At+c.step {
-		points[n-1].Bytes = max(points[n-1].Bytes, bytes)
-	} else {
-		points = append(points, Point{at, bytes})
-	}
-
-	if len(points) > maxPoints {
-		points = halved(points)
-		c.step = 2 * (points[len(points)-1].At - points[0].At) / maxPoints
-	}
-
-	c.Points = points
-	return c
-}
-
-func halved(points []Point) []Point {
-	half := points[:0]
-	for pair := range slices.Chunk(points, 2) {
-		p := pair[0]
-		p.Bytes = max(p.Bytes, pair[len(pair)-1].Bytes)
-		half = append(half, p)
-	}
-	return half
-}
-
-// columns returns the largest sizes in n equal parts of the time from 0 to end. A part without a
-// point has the size of the part before.
-func (c Curve) columns(n int, end time.Duration) []int64 {
-	columns := make([]int64, n)
-	if len(c.Points) == 0 || n == 0 || end <= 0 {
-		return nil
-	}
-
-	at, size := 0, c.Points[0].Bytes
-	for i := range columns {
-		until := time.Duration(math.Ceil(float64(end) * float64(i+1) / float64(n)))
-		largest := int64(math.MinInt64)
-		for ; at < len(c.Points) && (c.Points[at].At < until || i == n-1); at++ {
-			largest = max(largest, c.Points[at].Bytes)
-			size = largest
-		}
-		columns[i] = size
-	}
-
-	return columns
 }

@@ -126,46 +126,7 @@ func rule(title, note string, width int) string {
 	return fit(title+dim(strings.Repeat("─", dashes))+note, width)
 }
 
-var (
-	verticalBlocks   = []rune(" ▁▂▃▄▅▆▇█")
-	horizontalBlocks = []rune(" ▏▎▍▌▋▊▉█")
-)
-
-// minHeightShare is the smallest height of a chart as a share of the largest size, so that noise
-// stays flat.
-const minHeightShare = 0.02
-
-// scale is the sizes of the lowest and the highest block of a chart, in bytes.
-type scale struct{ low, high int64 }
-
-func scaleOf(c Curve) scale {
-	minHeight := int64(minHeightShare * float64(c.Max))
-	return scale{max(0, min(c.Min, c.Max-minHeight)), c.Max}
-}
-
-// eighths of a line that a size is high, at least 1.
-func (s scale) eighths(bytes int64, height int) int {
-	full := 8 * height
-	if s.high <= s.low {
-		return 1
-	}
-	return min(full,
-		max(1, int(math.Round(float64(full)*float64(bytes-s.low)/float64(s.high-s.low)))))
-}
-
-// chart draws sizes side by side in so many lines.
-func chart(sizes []int64, s scale, height int) []string {
-	lines := make([]string, height)
-	for row := range lines {
-		var line strings.Builder
-		below := 8 * (height - 1 - row)
-		for _, size := range sizes {
-			line.WriteRune(verticalBlocks[min(8, max(0, s.eighths(size, height)-below))])
-		}
-		lines[row] = line.String()
-	}
-	return lines
-}
+var horizontalBlocks = []rune(" ▏▎▍▌▋▊▉█")
 
 // bar is a horizontal bar of a share (0 to 1) of a width.
 func bar(share float64, width int) string {

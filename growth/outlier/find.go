@@ -99,13 +99,8 @@ func chances(scores []Score, n int) func(z float64) float64 {
 		}
 	}
 
-	above, below := newTail(scores, 1), newTail(scores, -1)
-	return func(z float64) float64 {
-		if z < 0 {
-			return below.chance(-z)
-		}
-		return above.chance(z)
-	}
+	t := newTail(scores)
+	return t.chance
 }
 
 // A quantileRow is the scores that the largest of so many members exceeds with each of
@@ -129,62 +124,124 @@ func (q quantileRow) chance(z float64) float64 {
 	return quantileChances[i-1] * math.Pow(quantileChances[i]/quantileChances[i-1], part)
 }
 
-// A tail is the largest scores on one side of the median, as an exponential distribution above a
-// threshold: noise that is not normal has more large scores, and these show it (peaks over
-// threshold).
+// A tail is the largest scores of either sign, as a generalised Pareto distribution above a
+// threshold (peaks over threshold): noise that is not normal has more large scores, and these show
+// it. The distribution is exponential or falls like a power: their chances are weighted.
 type tail struct {
-	threshold, mean float64 // of the growth that exceeds it
-	count           int     // of the scores above it
+	threshold    float64
+	above, below excess // of positive scores, and of negative ones
+	both         excess
+	// power is the probability that the tail falls like a power, given the scores. Then powerMean is
+	// the mean of their excess on the scale of toExponential.
+	power, powerMean float64
 }
 
-const minTail = 15 // of at least 32 members
+// An excess is how far this many scores are beyond the threshold, on average.
+type excess struct{ count, mean float64 }
 
-// newTail fits the tail on one side, 1 or -1, to the scores without outliers. These are the most, up
-// to half, of which the smallest is beyond the tail of the others. So they hide neither each
-// other nor themselves, and noise seldom has such a gap.
-func newTail(scores []Score, side float64) tail {
+const (
+	minTail = 15 // scores, of at least 32 members
+	// bend is θ of a power tail, in units of 1/mean: its shape is bend/(1+bend), 0.2, as in
+	// Student's t with 5 degrees of freedom.
+	bend = 0.25
+	// evenCount is the number of scores where both tails are as likely before any is seen. Of more
+	// ranks the chance is extrapolated further, so that to mistake a power tail costs more.
+	evenCount = 48
+)
+
+// newTail fits the tail to the scores without outliers. These are the most, up to half, of which the
+// smallest is beyond the tail of the others. So they hide neither each other nor themselves, and
+// noise seldom has such a gap.
+func newTail(scores []Score) tail {
 	var all []float64
 	for _, s := range scores {
 		if !math.IsNaN(s.Z) {
-			all = append(all, side*s.Z)
+			all = append(all, s.Z)
 		}
 	}
-
-	slices.Sort(all)
-	slices.Reverse(all)
+	slices.SortFunc(all, func(a, b float64) int { return cmp.Compare(math.Abs(b), math.Abs(a)) })
 
 	for outliers := (len(all) - 1) / 2; outliers > 0; outliers-- {
-		if t := fitTail(all[outliers:]); t.chance(all[outliers-1]) <= MaxChance {
+		// The exponential tail alone is fast, and has the smaller chance.
+		t, smallest := fitExponential(all[outliers:]), all[outliers-1]
+		if t.chance(smallest) > MaxChance {
+			continue
+		}
+		if t.weigh(all[outliers:]); t.chance(smallest) <= MaxChance {
 			return t
 		}
 	}
 
-	return fitTail(all)
-}
-
-// fitTail fits a tail to the 2√n largest scores of those in descending order, at least to minTail, at
-// most to half of them.
-func fitTail(scores []float64) tail {
-	n := len(scores)
-	count := min(max(minTail, int(2*math.Sqrt(float64(n)))), (n-1)/2)
-	t := tail{threshold: scores[count], count: count}
-	for _, s := range scores[:count] {
-		t.mean += s - t.threshold
-	}
-	t.mean /= float64(count)
+	t := fitExponential(all)
+	t.weigh(all)
 	return t
 }
 
-// chance is the probability that the largest score of the members is at least z. The mean of few scores
-// is uncertain, so that one more exceeds it as a Lomax distribution, not as an exponential one.
-func (t tail) chance(z float64) float64 {
-	if !(z > t.threshold) || math.IsInf(t.mean, 1) || math.IsNaN(t.mean) {
+// fitExponential fits a tail to the 5√n largest of these scores in descending order, at least to
+// minTail, at most to half of them.
+func fitExponential(scores []float64) tail {
+	n := len(scores)
+	count := min(max(minTail, int(5*math.Sqrt(float64(n)))), (n-1)/2)
+	t := tail{threshold: math.Abs(scores[count])}
+	var above, both float64
+	for _, z := range scores[:count] {
+		both += math.Abs(z) - t.threshold
+		if z > 0 {
+			above += z - t.threshold
+			t.above.count++
+		}
+	}
+
+	t.both = excess{float64(count), both / float64(count)}
+	t.above.mean = above / max(1, t.above.count)
+	t.below.count = t.both.count - t.above.count
+	t.below.mean = (both - above) / max(1, t.below.count)
+	return t
+}
+
+// weigh sets the probability of the power tail, by Bayes' rule. On the scale of toExponential its
+// scores are exponential. So the ratio of the likelihoods of the two tails, with 1/mean as the prior
+// of the mean, is exp(-count bend powerMean) / powerMean^count.
+func (t *tail) weigh(scores []float64) {
+	count, mean := t.both.count, t.both.mean
+	if mean == 0 {
+		return
+	}
+	for _, z := range scores[:int(count)] {
+		t.powerMean += toExponential((math.Abs(z)-t.threshold)/mean) / count
+	}
+	odds := count / evenCount * math.Exp(-count*(bend*t.powerMean+math.Log(t.powerMean)))
+	t.power = 1 / (1 + 1/odds) // odds may be infinite
+}
+
+// toExponential makes an excess of a power tail, in units of its mean, exponential
+// (Zhang and Stephens 2009, https://doi.org/10.1198/tech.2009.08017).
+func toExponential(excess float64) float64 { return math.Log1p(bend*excess) / bend }
+
+// chance is the probability that the largest score of the members on this side is at least z. Skewed
+// noise has the longer tail on one side: there its own mean counts.
+func (t *tail) chance(z float64) float64 {
+	side := t.above
+	if z < 0 {
+		side = t.below
+	}
+	mean := max(t.both.mean, side.mean)
+	if !(math.Abs(z) > t.threshold) || math.IsInf(mean, 1) || math.IsNaN(mean) {
 		return 1
 	}
-	count := float64(t.count)
-	exceeds := math.Pow(1+(z-t.threshold)/(count*t.mean), -count)
-	return -math.Expm1(count * math.Log1p(-exceeds))
+
+	ratio := (math.Abs(z) - t.threshold) / mean
+	exceeds := (1 - t.power) * t.lomax(ratio)
+	if t.power > 0 {
+		exceeds += t.power * t.lomax(toExponential(ratio)/t.powerMean)
+	}
+	// One more: that there are none so far does not prove that there can be none.
+	return -math.Expm1((side.count + 1) * math.Log1p(-exceeds))
 }
+
+// lomax is the probability that one more exceeds the mean by this ratio. The mean of few scores is
+// uncertain, so that it is a Lomax distribution, not an exponential one.
+func (t *tail) lomax(ratio float64) float64 { return math.Pow(1+ratio/t.both.count, -t.both.count) }
 
 // median of values, in any order; NaN: there are none.
 func median(values []float64) float64 {

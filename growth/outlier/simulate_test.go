@@ -12,28 +12,40 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the table of quantiles; takes minutes")
+var (
+	update = flag.Bool("update", false, "write the table of quantiles; takes minutes")
+	more   = flag.Bool("more", false, "simulate more noises and numbers of ranks in TestRates")
+)
 
-// noises are distributions around 0: the normal one, and ones with heavier tails.
+// noises are distributions around 0: the normal one, and ones with heavier tails. The lognormal one
+// is skewed.
 var noises = map[string]func(r *rand.Rand) float64{
 	"normal":   (*rand.Rand).NormFloat64,
 	"logistic": func(r *rand.Rand) float64 { u := r.Float64(); return math.Log(u / (1 - u)) },
 	"Laplace": func(r *rand.Rand) float64 {
 		return r.ExpFloat64() * float64(1-2*r.IntN(2))
 	},
-	"t, 5 degrees": func(r *rand.Rand) float64 {
+	"t, 5 degrees": student(5),
+	"t, 3 degrees": student(3),
+	"lognormal":    func(r *rand.Rand) float64 { return math.Exp(r.NormFloat64()/2) - 1 },
+}
+
+// student is Student's t distribution.
+func student(degrees int) func(r *rand.Rand) float64 {
+	return func(r *rand.Rand) float64 {
 		var sum float64
-		for range 5 {
+		for range degrees {
 			x := r.NormFloat64()
 			sum += x * x
 		}
-		return r.NormFloat64() / math.Sqrt(sum/5)
-	},
+		return r.NormFloat64() / math.Sqrt(sum/float64(degrees))
+	}
 }
 
-// mads are the MADs of the noises: the third quartile, since they are symmetric.
+// mads are the MADs of the noises: of symmetrical ones, the third quartile.
 var mads = map[string]float64{
 	"normal": 0.67449, "logistic": math.Log(3), "Laplace": math.Ln2, "t, 5 degrees": 0.72669,
+	"t, 3 degrees": 0.76489, "lognormal": 0.32694,
 }
 
 func draw(r *rand.Rand, n int, noise func(*rand.Rand) float64) []Member {

@@ -242,6 +242,7 @@ lint: $(WEB)/node_modules ## Run the linters
 	$(LINT) golangci-lint run --build-tags gpu,machine,share ./...
 	cd deploy/dist && $(GO) tool actionlint ../../.github/workflows/*.yml
 	$(GO) run ./test/lint
+	@! git grep -nE '^(<<<<<<<|>>>>>>>) ' || { echo "a merge left its marks there" >&2; exit 1; }
 
 # BENCH_PROGRAMS and BENCH_TOOLS choose: names of test/bench/plan.go. BENCH_SECONDS is the length of a
 # stretch with allocscope, BENCH_ROUNDS how often each program is measured at most. OLD is an older

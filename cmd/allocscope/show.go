@@ -15,24 +15,37 @@ import (
 
 func newShowCommand() *cobra.Command {
 	var how trace.Print
+	var lastOOM bool
 	command := &cobra.Command{
 		Use:   "show [DIR]",
 		Short: "Print the result of a trace again",
 		Long: `Show prints the result of a trace, as trace did at its end. With --details it adds the
 numbers behind it: what the growth is made of, the suspects, the stacks that grew, the overhead and
 what was lost. Without DIR it takes the latest trace, by allocscope-latest. It needs no privilege but
-to read the folder.`,
+to read the folder.
+
+With --last-oom it prints what the kernel's log says about the last process that was killed for want
+of memory: whose limit was met, and who held the memory. It names the trace of that process, where
+DIR is one, or is the directory of an agent, by default ` + defaultAgentDirectory + `. It needs the right
+to read the log.`,
 		Example: `  allocscope show
-  allocscope show allocscope-4242-20261121-224502 --details`,
+  allocscope show allocscope-4242-20261121-224502 --details
+  sudo allocscope show --last-oom`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cli.Folder,
 		RunE: func(command *cobra.Command, arguments []string) error {
+			if lastOOM {
+				return runLastOOM(command, arguments)
+			}
 			how.Quiet, how.Color = trace.OutputFlags(command.Flags())
 			return runShow(command, arguments, how)
 		},
 	}
 
 	command.Flags().BoolVar(&how.Details, "details", false, "print the numbers behind the result, too")
+	command.Flags().BoolVar(&lastOOM, "last-oom", false,
+		"print the last OOM kill in the kernel's log, and the trace of that process")
+	command.MarkFlagsMutuallyExclusive("details", "last-oom")
 	return command
 }
 

@@ -177,16 +177,19 @@ type memoryFiles struct {
 	// cache including shared memory, shared memory, and memory of the kernel that it cannot drop; empty:
 	// version 1 counts it apart.
 	inactiveFile, cache, shmem, kernel string
+	activeFile                         string // page cache on the active list
 }
 
 var (
 	memoryFilesV1 = memoryFiles{
 		limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes",
 		inactiveFile: "total_inactive_file", cache: "total_cache", shmem: "total_shmem",
+		activeFile: "total_active_file",
 	}
 	memoryFilesV2 = memoryFiles{
 		limit: "memory.max", high: "memory.high", usage: "memory.current",
 		inactiveFile: "inactive_file", cache: "file", shmem: "shmem", kernel: "slab_unreclaimable",
+		activeFile: "active_file",
 	}
 )
 
@@ -288,7 +291,8 @@ func (h hierarchy) folder(cgroup string) (path []string, ok bool) {
 type cgroupMemory struct {
 	used, limit, cache int64
 	shared, kernel     int64
-	throttles          bool // the limit is memory.high
+	active             int64 // part of cache, on the active list; 0 if not reported
+	throttles          bool  // the limit is memory.high
 }
 
 // nearest returns the one with less headroom. nil has no limit.
@@ -305,6 +309,7 @@ func (c *cgroupMemory) describe(memory *growth.SystemMemory) {
 		memory.CgroupUsed, memory.CgroupLimit = c.used, c.limit
 		memory.CgroupCache, memory.CgroupThrottles = c.cache, c.throttles
 		memory.Shared, memory.Kernel = c.shared, c.kernel
+		memory.CgroupActive = c.active
 	}
 }
 
@@ -360,6 +365,8 @@ func (f memoryFiles) read(file func(name string) []byte) *cgroupMemory {
 	if inactive, ok := stat[f.inactiveFile]; ok {
 		c.used = max(0, used-max(0, inactive))
 	}
+
+	c.active = max(0, stat[f.activeFile])
 
 	// Shared memory is page cache to the kernel, but it cannot be dropped.
 	cache, haveCache := stat[f.cache]

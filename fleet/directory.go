@@ -216,8 +216,11 @@ func (d *directory) list() (all []kept, err error) {
 }
 
 // TraceFolders returns the folders of traces in the directory of an agent; of any other directory,
-// itself, and none where there is no directory.
+// itself.
 func TraceFolders(place string) ([]string, error) {
+	if _, err := os.Stat(place); err != nil {
+		return nil, err
+	}
 	dir, err := os.Open(filepath.Join(place, tracesFolder) + "/.") // no pipe is waited for
 	if errors.Is(err, fs.ErrNotExist) {
 		return []string{place}, nil

@@ -12,7 +12,7 @@ import (
 const (
 	// A trace writes its first result after firstResult, the next ones after as much time again, and
 	// then one each resultPeriod: if allocscope or the machine is killed, the latest one stays.
-	firstResult  = 10 * time.Second
+	firstResult  = 5 * time.Second
 	resultPeriod = time.Minute
 )
 

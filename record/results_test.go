@@ -33,7 +33,7 @@ func TestResults(t *testing.T) {
 		}
 		r.oom.close()
 	})
-	if want := []int{10, 20, 40, 80, 140, 200, 260}; !slices.Equal(at, want) {
+	if want := []int{5, 10, 20, 40, 80, 140, 200, 260}; !slices.Equal(at, want) {
 		t.Errorf("results after %v s, want %v", at, want)
 	}
 }

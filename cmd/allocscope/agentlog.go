@@ -35,8 +35,8 @@ func logEvent(e fleet.Event) {
 	case fleet.EventEnded:
 		if e.OOM != nil {
 			k := summary.OOMKillOf(*e.OOM, 0)
-			slog.Warn(fmt.Sprintf("%s: killed: out of memory: %s; %s", who,
-				strings.Join(words.OOMLines(&k)[:2], "; "), words.Name(found)))
+			slog.Warn(fmt.Sprintf("%s: killed by the kernel, out of memory: %s; %s", who,
+				words.OOMState(&k), words.Name(found)))
 			break
 		}
 		slog.Info(fmt.Sprintf("%s: ended at RSS %s; %s", who, rssText(e.RSS), words.Name(found)))

@@ -87,7 +87,7 @@ func testTargetOutOfMemory(t *testing.T) {
 		t.Errorf("the limit is %+v", s.Limit)
 	}
 	mustSay(t, "stdout", c.stdout.String(), "killed: out of memory, limit 64.0 MiB", "leak_here (steps)",
-		fmt.Sprintf("the kernel killed steps (PID %d)", target.PID()), cgroup)
+		"killed with ", " in RAM, at the limit of cgroup "+cgroup+", 64.0 MiB")
 	if len(s.OOMKills) != 1 || s.OOMKills[0].PID != target.PID() || s.OOMKills[0].Cgroup != cgroup ||
 		bytesOf(s.OOMKills[0].LimitBytes) != limit {
 		t.Errorf("killed: %+v", s.OOMKills)
@@ -308,7 +308,7 @@ func testKilled(t *testing.T) {
 
 // A killed trace leaves a result of a moment before, with the line that leaks.
 func TestKilledWithResult(t *testing.T) {
-	t.Parallel() // it waits for ten seconds
+	t.Parallel() // it waits for five seconds
 	target := startSteps(t)
 	c, dir := tracing(t, target, "--snapshot-every", "1s", "--warmup", "1ms")
 	ordered := int64(0)

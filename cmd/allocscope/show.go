@@ -25,9 +25,10 @@ what was lost. Without DIR it takes the latest trace, by allocscope-latest. It n
 to read the folder.
 
 With --last-oom it prints what the kernel's log says about the last process that was killed for want
-of memory: whose limit was met, and who held the memory. It names the trace of that process, where
-DIR is one, or is the directory of an agent, by default ` + defaultAgentDirectory + `. It needs the right
-to read the log.`,
+of memory: whose limit was met, and who held the memory. It names the trace of that process, by
+default in ` + defaultAgentDirectory + `, the directory of the agent. With DIR, a trace or the directory
+of an agent, it takes the last kill of a process that was traced there. It needs the right to read the
+kernel's log.`,
 		Example: `  allocscope show
   allocscope show allocscope-4242-20261121-224502 --details
   sudo allocscope show --last-oom`,

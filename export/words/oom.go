@@ -13,8 +13,12 @@ const maxNoteKills = 2
 
 // OOMKill is the choice of the kernel's OOM killer in a sentence: whom it killed, and at which limit.
 func OOMKill(k *summary.OOMKill) string {
-	return fmt.Sprintf("the kernel killed %s with %s in RAM %s", OOMProcess(k.Command, k.PID),
-		units.Bytes(float64(k.RSSBytes())), OOMReason(k))
+	return "the kernel killed " + OOMProcess(k.Command, k.PID) + " " + OOMState(k)
+}
+
+// OOMState says how much memory a killed process had, and which limit was met.
+func OOMState(k *summary.OOMKill) string {
+	return fmt.Sprintf("with %s in RAM, %s", units.Bytes(float64(k.RSSBytes())), OOMReason(k))
 }
 
 // OOMReason is which limit was met.
@@ -56,7 +60,7 @@ func oomNotes(s *summary.Summary) (notes []string) {
 			others = append(others, OOMKill(k))
 			continue
 		}
-		notes = append(notes, OOMKill(k))
+		notes = append(notes, "killed "+OOMState(k))
 		if largest := oomLargest(k); largest != "" {
 			notes = append(notes, largest)
 		}

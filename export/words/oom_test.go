@@ -19,9 +19,9 @@ func TestOOMKill(t *testing.T) {
 		Process: summary.Process{PID: 7}, OOMKills: []summary.OOMKill{worker, own},
 	}
 	want := []string{
-		"the kernel killed python3 (PID 7) with 1.00 GiB in RAM at the limit of cgroup /pod, 2.00 GiB",
+		"killed with 1.00 GiB in RAM, at the limit of cgroup /pod, 2.00 GiB",
 		"of 7 processes there, most RSS had python3 (PID 7) 1.00 GiB, sh (PID 8) 1.00 MiB",
-		"the kernel killed pt_data_worker (PID 9) with 3.00 MiB in RAM as the machine was out of memory",
+		"the kernel killed pt_data_worker (PID 9) with 3.00 MiB in RAM, as the machine was out of memory",
 	}
 	if got := oomNotes(s); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("notes:\n%s", strings.Join(got, "\n"))

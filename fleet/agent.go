@@ -44,6 +44,7 @@ type Agent struct {
 	most       int // processes that are watched
 	bootID     string
 	done       chan struct{} // closed when the agent ends
+	kills      killLog       // of the goroutine that samples
 
 	mu        sync.Mutex
 	watched   watchList
@@ -52,6 +53,7 @@ type Agent struct {
 	ending    bool
 	allowance allowance
 	traces    map[metrics.TraceOutcome]uint64
+	oomKills  uint64 // of watched processes
 	// unsaved: a trace has begun or ended since the state was saved.
 	unsaved bool
 	// folderBytes is the size of the kept folders.
@@ -107,6 +109,7 @@ func New(options Options) (*Agent, error) {
 		}
 	}
 
+	a.kills.open()
 	a.load()
 	return a, nil
 }
@@ -127,6 +130,8 @@ func (o *Options) check() error {
 			o.TraceEvery)
 	case o.TracesPerDay < 0 || o.TracesPerDay > maxTracesPerDay:
 		return fmt.Errorf("%d traces a day: write 0 to %d", o.TracesPerDay, maxTracesPerDay)
+	case !(o.NearLimit >= 0 && o.NearLimit < 1):
+		return fmt.Errorf("a limit is near at %g of it: write 0 to less than 1", o.NearLimit)
 	case !(o.Speed > 0):
 		return errors.New("the speed is not positive")
 	}
@@ -182,6 +187,7 @@ func (a *Agent) Close() error {
 		w.close()
 	}
 
+	a.kills.close()
 	a.directory.close()
 	return err
 }

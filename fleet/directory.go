@@ -215,6 +215,31 @@ func (d *directory) list() (all []kept, err error) {
 	return all, err
 }
 
+// TraceFolders returns the folders of traces in the directory of an agent; of any other directory,
+// itself.
+func TraceFolders(place string) ([]string, error) {
+	if _, err := os.Stat(place); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(filepath.Join(place, tracesFolder) + "/.") // no pipe is waited for
+	if errors.Is(err, fs.ErrNotExist) {
+		return []string{place}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+
+	var folders []string
+	names, _ := dir.Readdirnames(maxKept) // the names before an error count
+	for _, name := range names {
+		if traceName.MatchString(name) {
+			folders = append(folders, filepath.Join(place, tracesFolder, name))
+		}
+	}
+	return folders, nil
+}
+
 // size is the size of the files of a trace, in bytes.
 func (d *directory) size(name string) (bytes int64) {
 	path := tracesFolder + "/" + name

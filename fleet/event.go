@@ -16,6 +16,9 @@ type Event struct {
 	Command  string
 	// RSS of the process in bytes; growth.Unknown where it is not known.
 	RSS int64
+	// Used bytes of the Limit that it meets first, which Headroom names.
+	Used, Limit int64
+	Headroom    growth.Headroom
 	// Verdict on its RSS, and Before, the class that it had.
 	Verdict verdict.Verdict
 	Before  verdict.Class
@@ -25,6 +28,9 @@ type Event struct {
 	Wait time.Duration
 	// Line that a trace has logged.
 	Line string
+	// OOM is the kernel's report of a process that it has killed for want of memory; nil: it has not,
+	// or its log cannot be read.
+	OOM *growth.OOMKill
 	// Err is why something did not work.
 	Err error
 }
@@ -40,6 +46,7 @@ const (
 	EventReplaced     EventKind = "replaced"      // another process is watched in its place
 	EventTurned       EventKind = "turned"        // its verdict is a leak, or is none any more
 	EventNearLimit    EventKind = "near-limit"    // it grows, and meets its limit soon
+	EventFull         EventKind = "full"          // its limit is nearly used up
 	EventTraceStarted EventKind = "trace-started" //
 	EventTraceLine    EventKind = "trace-line"    // the trace has logged Line
 	EventTraceDone    EventKind = "trace-done"    //

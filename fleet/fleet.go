@@ -23,6 +23,9 @@ type Options struct {
 	Overhead string
 	// TracesPerDay bounds the traces of all processes in 24 hours.
 	TracesPerDay int
+	// NearLimit is the used share of the limit that a process meets first from which it is traced; 0:
+	// it is not traced for that.
+	NearLimit float64
 	// MinRSS is the RSS from which a process is watched, in bytes.
 	MinRSS int64
 	// Push is where profiles go; nil: nowhere.

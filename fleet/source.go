@@ -22,6 +22,7 @@ func (a *Agent) State() metrics.State {
 		Push:    pushed,
 		Version: a.options.Version, Node: a.node, Watched: len(a.watched), Ignored: a.ignored,
 		Traces: maps.Clone(a.traces), FolderBytes: a.folderBytes,
+		OOMKills: a.oomKills,
 	}
 
 	for _, w := range a.watched {

@@ -59,6 +59,7 @@ type savedProcess struct {
 	NextJudgement float64          `json:"next_judgement_s"`
 	NearLimit     int              `json:"near_limit"`
 	WantsTrace    bool             `json:"wants_trace"`
+	Full          bool             `json:"full"`
 	TracedAt      time.Time        `json:"traced_at"`
 	// Folder of the last trace; empty: there was none.
 	Folder string `json:"folder"`
@@ -82,8 +83,9 @@ func (w *watchedProcess) saved() savedProcess {
 		PID: w.key.pid, StartTicks: w.key.start, Image: w.image.String(),
 		Verdict: w.verdict.Class, Alarmed: w.alarmed, Reported: w.reported,
 		Checks: w.rechecks.Progress(), NextJudgement: w.nextJudgement,
-		NearLimit: w.nearLimit, WantsTrace: w.wantsTrace, TracedAt: w.tracedAt, Folder: w.folder,
-		BornS: h.born, BeganS: h.began, Stride: h.thinning.Stride(),
+		NearLimit: w.nearLimit, WantsTrace: w.wantsTrace, Full: w.isFull, TracedAt: w.tracedAt,
+		Folder: w.folder,
+		BornS:  h.born, BeganS: h.began, Stride: h.thinning.Stride(),
 		AgeMS:      make([]int64, len(h.points)),
 		RSSKiB:     make([]int64, len(h.points)),
 		PrivateKiB: make([]int64, len(h.points)),
@@ -153,7 +155,7 @@ func (w *watchedProcess) restore(s savedProcess) {
 	}
 
 	w.nearLimit, w.wantsTrace, w.tracedAt = s.NearLimit, s.WantsTrace, s.TracedAt
-	w.folder = s.Folder
+	w.folder, w.isFull = s.Folder, s.Full
 }
 
 // errNoState means that there is no state, or none of this boot.

@@ -170,7 +170,7 @@ func (a *Agent) sampleAll(ctx context.Context) {
 			if !a.sample(w, now) {
 				continue
 			}
-			if (tick+i)%checkEvery == 0 || w.isDue() {
+			if (tick+i)%checkEvery == 0 || w.isDue() || w.mayBeFull(a.options.NearLimit) {
 				a.check(w, now)
 			}
 			if w.isDue() {
@@ -242,10 +242,17 @@ func (a *Agent) check(w *watchedProcess, now time.Duration) {
 		return
 	}
 
-	headroom := w.limits.Read(w.process).Headroom().Nearest(w.process.Headroom())
+	memory := w.limits.Read(w.process)
+	headroom := memory.Headroom().Nearest(w.process.Headroom())
 	a.mu.Lock()
 	w.headroom = headroom
+	isTraced := a.running != nil && a.running.key == w.key
+	begins := w.fill(useOf(memory, headroom, privateOf(w.last)), a.options.NearLimit, isTraced)
+	event := w.event(EventFull)
 	a.mu.Unlock()
+	if begins {
+		a.report(event)
+	}
 }
 
 // judge judges a process, and reports the changes.
@@ -271,6 +278,11 @@ func (a *Agent) remove(w *watchedProcess, kind EventKind) {
 	a.mu.Lock()
 	a.watched = slices.DeleteFunc(a.watched, func(other *watchedProcess) bool { return other == w })
 	event := w.event(kind)
+	if kind == EventEnded {
+		if event.OOM = a.kills.of(w.key.pid); event.OOM != nil {
+			a.oomKills++
+		}
+	}
 	a.mu.Unlock()
 	w.close()
 	a.report(event)

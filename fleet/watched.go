@@ -49,6 +49,9 @@ type watchedProcess struct {
 	reported verdict.Class
 	// nearLimit counts the judgements in a row by which a limit will be met soon.
 	nearLimit int
+	// use of the limit that it meets first. isFull: it is nearly used up.
+	use    limitUse
+	isFull bool
 
 	// wantsTrace: a trace is due as soon as it is allowed. wasRefused: it was put off, and that is
 	// reported.
@@ -86,6 +89,7 @@ func (w *watchedProcess) begin(born float64, criteria verdict.Criteria, speed fl
 	w.verdict = verdict.Unjudged(verdict.Series{}, criteria)
 	w.alarmed, w.reported = false, w.verdict.Class
 	w.nearLimit, w.wantsTrace, w.wasRefused = 0, false, false
+	w.use, w.isFull = limitUse{}, false
 	w.headroom = growth.Headroom{}
 }
 
@@ -141,10 +145,16 @@ func (w *watchedProcess) judge(judged verdict.Verdict, found verdict.Findings, s
 }
 
 // mattersNow reports whether a trace that was not possible is wanted still.
-func (w *watchedProcess) mattersNow() bool { return w.alarmed || w.nearLimit >= nearLimitChecks }
+func (w *watchedProcess) mattersNow() bool {
+	return w.alarmed || w.nearLimit >= nearLimitChecks || w.isFull
+}
 
-// urgency orders the processes that are to be traced: the more urgent, the less.
+// urgency orders the processes that are to be traced: the more urgent, the less. Where limits are
+// nearly used up, the largest process comes first.
 func (w *watchedProcess) urgency() float64 {
+	if w.isFull {
+		return -float64(w.use.private)
+	}
 	if !math.IsNaN(w.verdict.ToLimit) {
 		return w.verdict.ToLimit
 	}
@@ -176,6 +186,6 @@ func (w *watchedProcess) state() metrics.Process {
 func (w *watchedProcess) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, PID: w.key.pid, Identity: w.identity, Command: w.command, RSS: w.last.RSS,
-		Verdict: w.verdict,
+		Verdict: w.verdict, Used: w.use.used, Limit: w.use.limit, Headroom: w.headroom,
 	}
 }

@@ -163,7 +163,8 @@ type SystemMemory struct {
 	// unknown.
 	CgroupHidden bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
-	CgroupCache int64
+	// CgroupActive is the part of it that was used lately, which CgroupUsed has, too; 0: unknown.
+	CgroupCache, CgroupActive int64
 	// Shared is shared memory and files in RAM, and Kernel the memory that the kernel cannot drop: of
 	// that cgroup, or of the machine where no cgroup has a limit.
 	Shared, Kernel int64

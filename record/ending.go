@@ -17,13 +17,13 @@ type Result struct {
 	Summary *summary.Summary // without Text
 }
 
-// An Ending is a trace that has ended.
+// An Ending is a trace that has ended, or that is judged while it runs.
 type Ending struct {
 	recorder *Recorder
 	reason   string             // why it has ended, as the summary has it
 	all      []conclude.Process // judged before the last search
 
-	// The rest is set by Finish.
+	// The rest is set by judge and conclude.
 	trace  *conclude.Trace
 	result conclude.Result
 }
@@ -43,23 +43,38 @@ func (e *Ending) Finish() (*Result, error) {
 		r.files.note(err)
 	}
 
-	e.trace = r.Recorded()
-	e.trace.Surroundings = r.session.Surroundings()
+	e.judge()
+	r.checks.addLast(e.all)
+	result, err := e.conclude()
+	if err != nil {
+		return nil, err
+	}
+	r.oom.close()
+	maps.Copy(result.Summary.Files, e.writeGPUSnapshots())
+	return result, nil
+}
+
+// judge judges GPU memory, and adds the surroundings of the tree.
+func (e *Ending) judge() {
+	e.trace = e.recorder.Recorded()
+	e.trace.Surroundings = e.recorder.session.Surroundings()
 	for i := range e.all {
 		e.trace.JudgeGPU(&e.all[i])
 	}
-	r.checks.addLast(e.all)
+}
+
+// conclude writes the profiles, and returns the result by all that was judged.
+func (e *Ending) conclude() (*Result, error) {
+	r := e.recorder
 	e.trace.HasEnded = r.options.EndsTarget ||
 		e.reason == summary.EndedExit || e.reason == summary.EndedOutOfMemory
 	e.result = e.trace.Conclude(e.all)
 
 	e.writeProfiles()
-	snapshots := e.writeGPUSnapshots()
 	s, err := e.summarize()
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(s.Files, snapshots)
 	return &Result{Result: e.result, Summary: s}, nil
 }
 

@@ -40,6 +40,10 @@ type ObjectsRead struct {
 // A SlowSearch is reported where the end of a trace waits for a search.
 type SlowSearch struct{}
 
+// A ResultSoFar is the result of a trace that goes on. The caller writes it, so that it stays if
+// allocscope is killed.
+type ResultSoFar struct{ *Result }
+
 // A LeakFound is the alarm: enough checks in a row have found a leak, of RSS or on a GPU.
 type LeakFound struct {
 	conclude.Process

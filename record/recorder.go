@@ -80,6 +80,8 @@ type Recorder struct {
 	checks    checks
 	meter     meter
 	profiles  profiles
+	results   resultSeries
+	oom       oomWatch
 	notes     notes
 }
 
@@ -101,7 +103,8 @@ func New(from Setup, options Options) (*Recorder, error) {
 		session: of, options: options, report: report, asked: from.Asked, files: files,
 		marks: from.Marks, earlier: from.Earlier, notes: from.Notes, began: of.Opened(),
 		snapshots: newSnapshotSeries(&options), spikes: newSpikeWatcher(),
-		checks: newChecks(&options, report),
+		checks: newChecks(&options, report), results: newResultSeries(of.Opened()),
+		oom: newOOMWatch(),
 	}
 	r.end.set(r.began, &options)
 	if r.earlier != nil {
@@ -212,7 +215,7 @@ func (r *Recorder) Record(ctx context.Context) (*Ending, error) {
 func (r *Recorder) ending(ctx context.Context) *Ending {
 	e := &Ending{recorder: r, reason: summary.EndedDuration}
 	switch {
-	case r.session.Err() != nil && r.session.IsOutOfMemory(r.options.PID):
+	case r.session.Err() != nil && r.isOutOfMemory():
 		e.reason = summary.EndedOutOfMemory
 	case r.session.Err() != nil:
 		e.reason = summary.EndedExit
@@ -226,6 +229,16 @@ func (r *Recorder) ending(ctx context.Context) *Ending {
 	return e
 }
 
+// isOutOfMemory reports whether the kernel has killed the process for want of memory.
+func (r *Recorder) isOutOfMemory() bool {
+	if r.session.IsOutOfMemory(r.options.PID) {
+		r.oom.await(r.options.PID, &r.history)
+		return true
+	}
+	r.oom.read(&r.history)
+	return r.oom.has(r.options.PID)
+}
+
 // tick does all work that is due.
 func (r *Recorder) tick() error {
 	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
@@ -233,6 +246,9 @@ func (r *Recorder) tick() error {
 		r.recheck()
 		if r.Latest() != nil {
 			r.objects.watch(r.Recorded)
+		}
+		if r.results.isDue(r) {
+			r.results.write(r)
 		}
 	}
 

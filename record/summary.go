@@ -84,6 +84,8 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {
 		s.Files["spikes"] = folder.SpikesFile
 	}
+	r.oom.read(&r.history)
+	s.OOMKills = r.oom.summaries(r.session.Elapsed())
 	s.SnapshotsInSpikes = main.InSpikes
 	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launched
 	s.Evidence = summary.EvidenceOf(result.Evidence)

@@ -131,7 +131,7 @@ func readContainer(t *testing.T, g tracertest.Cgroup, pid int) *growth.Container
 			rest = row.Bytes
 		}
 	}
-	charged := g.Charged(t)
+	charged := int64(g.Charged(t))
 	if sum != found.Charged || max(rest, -rest) > settling || charged-sum > settling || sum-charged > settling {
 		t.Errorf("rows sum to %d of %d bytes, %d of no kind; the kernel has charged %d: %+v", sum,
 			found.Charged, rest, charged, found.Rows)

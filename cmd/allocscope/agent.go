@@ -34,6 +34,7 @@ type agentFlags struct {
 	minRSS, keepBytes             flagvalue.Size
 	duration, traceEvery          flagvalue.Duration
 	overhead                      flagvalue.Overhead
+	nearLimit                     flagvalue.Share
 	tracesPerDay, keep            int
 	directory                     string
 	serve                         requests.Options
@@ -50,8 +51,9 @@ func newAgentCommand() *cobra.Command {
 		Short: "Watch the jobs of a node for days, and trace those that leak",
 		Long: `Agent finds the processes that train on this node, by rules or by itself, and reads their
 memory once a second from /proc: without eBPF, at less than 0.5% of a core for 16 of them. It
-judges each as trace does. When a verdict turns to a leak, or a growing process meets its limit
-within the hour, it traces that process for a few minutes, one at a time, and keeps the folder.
+judges each as trace does. When a verdict turns to a leak, a growing process meets its limit within
+the hour, or the limit is nearly used up, it traces that process for a few minutes, one at a time,
+and keeps the folder.
 
 It serves metrics for Prometheus on /metrics, its own state on /healthz and /readyz. Several rules
 are alternatives; the conditions of one must all hold. Flags make rules of all combinations.
@@ -82,6 +84,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	_ = f.minRSS.Set("256MiB")  // it is a size
 	_ = f.keepBytes.Set("2GiB") // and so is this
 	f.overhead = trace.DefaultOptions().Overhead
+	f.nearLimit = 0.85
 
 	set := command.Flags()
 	f.set = set
@@ -101,6 +104,9 @@ func (f *agentFlags) add(command *cobra.Command) {
 	set.Var(&f.traceEvery, "trace-every", "least time between two traces of one process")
 	set.IntVar(&f.tracesPerDay, "traces-per-day", 24,
 		"at most `N` traces of all processes in 24 hours; 0: none, the agent only watches")
+	set.Var(&f.nearLimit, "near-limit",
+		"trace a process once this much of the limit that it meets first is used, by all in it; 0: do "+
+			"not")
 	set.Var(&f.overhead, "overhead", "limit of the slow-down of a traced process, as that of trace")
 
 	set.StringVar(&f.directory, "directory", defaultAgentDirectory,
@@ -128,7 +134,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	_ = set.MarkHidden("speed") // it exists
 
 	cli.Group(set, "Jobs", "rules", "name", "user", "cgroup", "env", "job-id", "min-rss")
-	cli.Group(set, "Traces", "duration", "trace-every", "traces-per-day", "overhead")
+	cli.Group(set, "Traces", "duration", "trace-every", "traces-per-day", "near-limit", "overhead")
 	cli.Group(set, "Files", "directory", "keep", "keep-bytes")
 	cli.Group(set, "Metrics and requests", "listen", "health", "host", "trace-token", "socket")
 	f.push = pushflags.Add(command, "spool in --directory")
@@ -247,7 +253,8 @@ func (f *agentFlags) options() (fleet.Options, error) {
 		Keep: f.keep, KeepBytes: int64(min(f.keepBytes.Bytes, 1<<62)),
 		Duration: time.Duration(f.duration), TraceEvery: time.Duration(f.traceEvery),
 		TracesPerDay: f.tracesPerDay, MinRSS: int64(min(f.minRSS.Bytes, 1<<62)),
-		Overhead: overhead, Push: to, Report: logEvent, Speed: f.speed,
+		NearLimit: float64(f.nearLimit),
+		Overhead:  overhead, Push: to, Report: logEvent, Speed: f.speed,
 	}, nil
 }
 

@@ -33,6 +33,12 @@ func logEvent(e fleet.Event) {
 	case fleet.EventExecuted:
 		slog.Info(who + ": executes another program")
 	case fleet.EventEnded:
+		if e.OOM != nil {
+			k := summary.OOMKillOf(*e.OOM, 0)
+			slog.Warn(fmt.Sprintf("%s: killed by the kernel, out of memory: %s; %s", who,
+				words.OOMState(&k), words.Name(found)))
+			break
+		}
 		slog.Info(fmt.Sprintf("%s: ended at RSS %s; %s", who, rssText(e.RSS), words.Name(found)))
 	case fleet.EventReplaced:
 		slog.Warn(fmt.Sprintf("%s: not watched for now: a larger process, or one of an owner "+
@@ -49,6 +55,12 @@ func logEvent(e fleet.Event) {
 	case fleet.EventNearLimit:
 		slog.Warn(who + ": " + line)
 
+	case fleet.EventFull:
+		limit := words.LimitName(summary.Limit{
+			Of: e.Headroom.Of, Bytes: e.Headroom.Bytes, HeadroomBytes: e.Headroom.Left,
+		})
+		slog.Warn(fmt.Sprintf("%s: memory is nearly used up: RSS %s, with all others %s (%s)", who,
+			rssText(e.RSS), units.WholePercent(float64(e.Used)/float64(e.Limit)), limit))
 	case fleet.EventTraceStarted:
 		slog.Info(fmt.Sprintf("%s: tracing into %s", who, e.Folder))
 	case fleet.EventTraceLine:

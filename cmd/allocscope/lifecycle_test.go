@@ -77,7 +77,7 @@ func testTargetDies(t *testing.T) {
 func testTargetOutOfMemory(t *testing.T) {
 	const limit = 64 << 20
 	target := startSteps(t)
-	limitMemory(t, target.PID(), limit)
+	cgroup := tracertest.LimitMemory(t, target.PID(), limit)
 	c, dir := traceToBaseline(t, target)
 	target.Say("leak 1000000 200")
 	c.mustEnd(0)
@@ -86,34 +86,17 @@ func testTargetOutOfMemory(t *testing.T) {
 	if s.Limit == nil || s.Limit.Of != growth.LimitCgroup || s.Limit.Bytes != limit {
 		t.Errorf("the limit is %+v", s.Limit)
 	}
-	mustSay(t, "stdout", c.stdout.String(), "killed: out of memory, limit 64.0 MiB", "leak_here (steps)")
-}
+	mustSay(t, "stdout", c.stdout.String(), "killed: out of memory, limit 64.0 MiB", "leak_here (steps)",
+		"killed with ", " in RAM, at the limit of cgroup "+cgroup+", 64.0 MiB")
+	if len(s.OOMKills) != 1 || s.OOMKills[0].PID != target.PID() || s.OOMKills[0].Cgroup != cgroup ||
+		bytesOf(s.OOMKills[0].LimitBytes) != limit {
+		t.Errorf("killed: %+v", s.OOMKills)
+	}
 
-// limitMemory moves a process to a cgroup of its own with a limit of bytes.
-func limitMemory(t *testing.T, pid, bytes int) {
-	t.Helper()
-	root, file := "/sys/fs/cgroup", "memory.max"
-	if info, err := os.Stat(root + "/memory"); err == nil && info.IsDir() { // version 1
-		root, file = root+"/memory", "memory.limit_in_bytes"
-	} else if err := os.WriteFile(root+"/cgroup.subtree_control", []byte("+memory"), 0); err != nil {
-		t.Fatal(err)
-	}
-	cgroup, err := os.MkdirTemp(root, "allocscope-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // before the target is waited for
-		for range 1000 {
-			if os.Remove(cgroup) == nil {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Errorf("%s is not empty", cgroup)
-	})
-	for name, value := range map[string]int{file: bytes, "cgroup.procs": pid} {
-		must(t, os.WriteFile(filepath.Join(cgroup, name), []byte(itoa(value)), 0))
-	}
+	last := call(t, "show", "--last-oom", dir)
+	last.mustEnd(0)
+	last.mustPrint(fmt.Sprintf("the kernel killed steps (PID %d)", target.PID()), cgroup,
+		"trace    "+dir)
 }
 
 // mustEndWithTarget checks that the leak of 1000 objects of 96 bytes is found although the target
@@ -321,6 +304,37 @@ func testKilled(t *testing.T) {
 	}
 
 	mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
+}
+
+// A killed trace leaves a result of a moment before, with the line that leaks.
+func TestKilledWithResult(t *testing.T) {
+	t.Parallel() // it waits for five seconds
+	target := startSteps(t)
+	c, dir := tracing(t, target, "--snapshot-every", "1s", "--warmup", "1ms")
+	ordered := int64(0)
+	c.await("there is a result", func() bool {
+		do(target, "leak 50 4096")
+		ordered += 50
+		time.Sleep(50 * time.Millisecond)
+		return exists(filepath.Join(dir, folder.SummaryFile))
+	})
+	must(t, c.Process.Kill())
+	c.wait()
+
+	s := mustHaveEnded(t, dir, summary.EndedRunning)
+	if exists(filepath.Join(dir, folder.ReportFile)) || s.Files["report"] != "" || s.Text.Verdict == "" {
+		t.Errorf("files %v, verdict %q", s.Files, s.Text.Verdict)
+	}
+	held := flat(readProfile(t, dir, folder.PlateauFile), "leak_here")
+	if held.inuseObjects == 0 || held.inuseObjects > ordered ||
+		held.inuseSpace != 4096*held.inuseObjects {
+		t.Errorf("leak_here holds %+v of %d objects", held, ordered)
+	}
+	show := call(t, "show", dir)
+	show.mustEnd(0)
+	show.mustPrint("leak_here (steps)", "written while the trace ran, ")
+	call(t, "report", dir).mustEnd(0)
+	call(t, "diff", dir, dir).mustEnd(0)
 }
 
 // The probes are in a library that the program has loaded, and in its PyTorch's allocator.

@@ -84,7 +84,7 @@ func testNotesHiddenLimit(t *testing.T) {
 	const unmounted = `umount -l -R /sys/fs/cgroup && exec "$0" "$@"`
 	target := ready(tracertest.StartCommand(t, exec.Command("unshare", "--mount", "sh", "-c", unmounted,
 		tracertest.Build(t, "steps.c"))))
-	limitMemory(t, target.PID(), 1<<30)
+	tracertest.LimitMemory(t, target.PID(), 1<<30)
 	t.Cleanup(func() { _ = target.Process.Kill() }) // before its cgroup is removed
 
 	dir := newFolder(t)

@@ -17,7 +17,7 @@ import (
 
 func newShowCommand() *cobra.Command {
 	var how trace.Print
-	var asMarkdown bool
+	var asMarkdown, lastOOM bool
 	command := &cobra.Command{
 		Use:   "show [DIR]",
 		Short: "Print the result of a trace again",
@@ -29,16 +29,27 @@ to read the folder.
 With --markdown it prints a text of at most 60 lines to paste into an issue: the result, memory over
 time, what it is made of, the stacks that grow most, versions, and what was lost. Of paths and of the
 command line it has the names of files alone, and no names of users, hosts, pods or jobs. Names of
-your functions, variables and keys are in it: read it before you post it.`,
+your functions, variables and keys are in it: read it before you post it.
+
+With --last-oom it prints what the kernel's log says about the last process that was killed for want
+of memory: whose limit was met, and who held the memory. It names the trace of that process, by
+default in ` + defaultAgentDirectory + `, the directory of the agent. With DIR, a trace or the directory
+of an agent, it takes the last kill of a process that was traced there. It needs the right to read the
+kernel's log.`,
 		Example: `  allocscope show
   allocscope show allocscope-4242-20261121-224502 --details
-  allocscope show --markdown >issue.md`,
+  allocscope show --markdown >issue.md
+  sudo allocscope show --last-oom`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cli.Folder,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			switch {
 			case asMarkdown && how.Details:
 				return exit.Usage(errors.New("--details and --markdown: give one of them"))
+			case lastOOM && (how.Details || asMarkdown):
+				return exit.Usage(errors.New("--last-oom needs no other flag: leave them out"))
+			case lastOOM:
+				return runLastOOM(command, arguments)
 			case asMarkdown:
 				return showMarkdown(command, arguments)
 			}
@@ -50,6 +61,8 @@ your functions, variables and keys are in it: read it before you post it.`,
 	command.Flags().BoolVar(&how.Details, "details", false, "print the numbers behind the result, too")
 	command.Flags().BoolVar(&asMarkdown, "markdown", false,
 		"print a text for an issue, without your paths and arguments")
+	command.Flags().BoolVar(&lastOOM, "last-oom", false,
+		"print the last OOM kill in the kernel's log, and the trace of that process")
 	return command
 }
 

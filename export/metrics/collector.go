@@ -43,6 +43,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	for _, outcome := range outcomes {
 		e.emit(tracesTotal, float64(state.Traces[outcome]), string(outcome))
 	}
+	e.emit(oomKillsTotal, float64(state.OOMKills))
 	e.size(folderBytes, state.FolderBytes)
 	e.push(&state)
 	e.emit(buildInfo, 1, labelOf(state.Version))

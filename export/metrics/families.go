@@ -126,6 +126,9 @@ var (
 	tracesTotal = counter("allocscope_traces_total", []string{outcomeLabel},
 		"Traces since the start, by outcome: done, failed, or refused as too soon after the last one.",
 		"")
+	oomKillsTotal = counter("allocscope_oom_kills_total", nil,
+		"Watched processes that the kernel has killed for want of memory since the start, by its log.",
+		"")
 	folderBytes = gauge("allocscope_folder_bytes", nil,
 		"Size of the folders of traces that are kept.", "")
 	pushProfiles = counter("allocscope_push_profiles_total", []string{outcomeLabel},

@@ -20,6 +20,9 @@ type State struct {
 	Watched, Ignored int
 	// Traces since the start of the agent, by how they ended.
 	Traces map[TraceOutcome]uint64
+	// OOMKills is how many watched processes the kernel has killed for want of memory, since the
+	// start of the agent.
+	OOMKills uint64
 	// FolderBytes is the size of the kept folders of traces.
 	FolderBytes int64
 	// Push is nil where no profiles are pushed.

@@ -59,7 +59,7 @@ func full() State {
 			Verdict: verdict.ClassPlateau, Growth: 0, GrowthLow: -10, GrowthHigh: 10,
 			ToLimit: math.Inf(1),
 		}},
-		Watched: 3, Ignored: 1, FolderBytes: 1 << 20,
+		Watched: 3, Ignored: 1, OOMKills: 2, FolderBytes: 1 << 20,
 		Traces: map[TraceOutcome]uint64{TraceDone: 4, TraceRefused: 2},
 		Push:   &push.Stats{Sent: 12, Retried: 3, Refused: 1, Dropped: 2, Waiting: 5, WaitingBytes: 640},
 	}
@@ -129,7 +129,7 @@ func testNames(t *testing.T) {
 		allocscope_trace_component_growth_bytes_per_second allocscope_trace_verdict
 		allocscope_trace_timestamp_seconds allocscope_trace_duration_seconds
 		allocscope_trace_slowdown_ratio allocscope_trace_own_cpu_cores allocscope_trace_losses
-		allocscope_traces_total allocscope_folder_bytes allocscope_push_profiles_total
+		allocscope_traces_total allocscope_oom_kills_total allocscope_folder_bytes allocscope_push_profiles_total
 		allocscope_push_waiting_profiles allocscope_push_waiting_bytes allocscope_watched_processes
 		allocscope_ignored_processes allocscope_build_info`)
 	got := slices.Collect(maps.Keys(parse(t, textOf(t, full()))))
@@ -156,7 +156,7 @@ func testUnknown(t *testing.T) {
 	slices.Sort(names)
 	want := []string{
 		"allocscope_build_info", "allocscope_folder_bytes", "allocscope_ignored_processes",
-		"allocscope_processes", "allocscope_trace_duration_seconds",
+		"allocscope_oom_kills_total", "allocscope_processes", "allocscope_trace_duration_seconds",
 		"allocscope_trace_timestamp_seconds", "allocscope_traces_total",
 		"allocscope_watched_processes",
 	}
@@ -297,7 +297,7 @@ func testSeries(t *testing.T) {
 	traced := seriesOf(t, s)
 	s.Processes[0].Trace = nil
 	untraced := seriesOf(t, s)
-	if agent != 14 || untraced-agent != 21 || traced-untraced != 88 {
+	if agent != 15 || untraced-agent != 21 || traced-untraced != 88 {
 		t.Errorf("%d of the agent, %d of a process, %d of its trace", agent, untraced-agent,
 			traced-untraced)
 	}

@@ -114,7 +114,20 @@ func readSummary(dir *folder.Folder) (s *summary.Summary, err error) {
 		s, err = summary.Read(r)
 		return err
 	})
+	if err == nil && s.Ended == summary.EndedRunning {
+		s.RanOnS = max(0, lastSampleS(dir)-s.DurationS)
+	}
 	return s, err
+}
+
+// lastSampleS is the time of the last row of timeline.csv, in seconds; 0: it has none.
+func lastSampleS(dir *folder.Folder) float64 {
+	var t Trace
+	_ = dir.ReadFile(folder.TimelineFile, t.readRows) // the rows before an error count
+	if len(t.Rows) == 0 {
+		return 0
+	}
+	return t.Rows[len(t.Rows)-1].Elapsed.Seconds()
 }
 
 // ReadSummary reads summary.json of a folder, with texts that are fit to be shown, and lists and

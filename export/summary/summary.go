@@ -42,6 +42,12 @@ type Summary struct {
 	DurationS float64 `json:"duration_s"`
 	// Ended is why the trace ended, one of the constants Ended….
 	Ended string `json:"ended"`
+	// RanOnS is how many seconds after a file with EndedRunning the trace took its last sample. The
+	// reader of the folder sets it; 0: unknown.
+	RanOnS float64 `json:"-"`
+	// OOMKills are the processes of the tree that the kernel has killed for want of memory, by its
+	// log; absent: there are none, or the log cannot be read.
+	OOMKills []OOMKill `json:"oom_kills,omitempty"`
 	// TargetEnded: the process was ended after the trace, as by allocscope demo; absent: it was
 	// not.
 	TargetEnded bool `json:"target_ended,omitempty"`
@@ -208,6 +214,8 @@ const (
 	EndedSettled = "settled"
 	// EndedOutOfMemory: the kernel has killed the process for want of memory.
 	EndedOutOfMemory = "out-of-memory"
+	// EndedRunning: the file was written while the trace ran, which goes on, or was killed.
+	EndedRunning = "running"
 )
 
 // A Note is a fact that was known when a trace started, or soon after. It has the field of its

@@ -156,6 +156,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 		}
 	}
 
+	say(s.Ended == summary.EndedRunning, "%s", RunningText(s))
 	if gains, ok := s.Evidence.Gains(); ok && !grows(s) { // else WHERE has it
 		notes = append(notes, gainsNote(summary.KeeperThatGains(s, gains.PerMinute))...)
 	}
@@ -164,6 +165,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 	notes = append(notes, heapNote(s, place)...)
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
 		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
+	notes = append(notes, oomNotes(s)...)
 	notes = append(notes, conditionNotes(s.Condition)...)
 	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: "+
 		"what WHERE names may be free again in a moment; trace longer")

@@ -235,6 +235,15 @@ func Ended(s *summary.Summary) string {
 	return End(s.Ended)
 }
 
+// RunningText says when a result was written, while the trace ran.
+func RunningText(s *summary.Summary) string {
+	text := End(s.Ended) + ", " + clockText(s.DurationS) + " after its start"
+	if s.RanOnS > 0 {
+		text += ", " + clockText(s.RanOnS) + " before its last sample"
+	}
+	return text + ": it still runs, or was killed"
+}
+
 // End is why a trace ended, by one of the constants summary.Ended….
 func End(ended string) string {
 	switch ended {
@@ -248,6 +257,8 @@ func End(ended string) string {
 		return "target exited"
 	case summary.EndedOutOfMemory:
 		return "target killed: out of memory"
+	case summary.EndedRunning:
+		return "written while the trace ran"
 	}
 
 	return ended

@@ -88,6 +88,13 @@ func Warnings(s *summary.Summary) []string {
 			": the files hold what was alive until then")
 	}
 
+	for i := range s.OOMKills {
+		lines = append(lines, OOMKill(&s.OOMKills[i]))
+		if largest := oomLargest(&s.OOMKills[i]); largest != "" {
+			lines = append(lines, largest)
+		}
+	}
+
 	if s.Stopped {
 		lines = append(lines, "the target is stopped")
 	}

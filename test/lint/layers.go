@@ -50,7 +50,7 @@ var layers = [][]string{
 		"tracer/overhead/calibrate/child",
 		"tracer/overhead/controller", "tracer/symbol", "tracer/tracertest", "tracer/uprobe",
 	},
-	{"tracer/cache", "tracer/process"},
+	{"tracer/cache", "tracer/oom", "tracer/process"},
 	{"tracer/torch"},
 	{"tracer/torch/caching"},
 	{"tracer/heap"},

@@ -274,7 +274,7 @@ func hold(ctx context.Context, pid int, until int64) (largest int, err error) {
 func awaitSummary(ctx context.Context, out string) (*summary.Summary, error) {
 	for {
 		if _, err := os.Stat(filepath.Join(out, folder.SummaryFile)); err == nil {
-			if s, err := harness.Summary(out); err == nil {
+			if s, err := harness.Summary(out); err == nil && s.Ended != summary.EndedRunning {
 				return s, nil
 			}
 		}

@@ -181,6 +181,7 @@ type memoryFiles struct {
 	// cache including shared memory, shared memory, and memory of the kernel that it cannot drop; empty:
 	// version 1 counts it apart.
 	inactiveFile, cache, shmem, kernel string
+	activeFile                         string // page cache on the active list
 }
 
 var (
@@ -189,11 +190,13 @@ var (
 		kernelUsage: "memory.kmem.usage_in_bytes",
 		swapLimit:   "memory.memsw.limit_in_bytes", swapUsage: "memory.memsw.usage_in_bytes",
 		inactiveFile: "total_inactive_file", cache: "total_cache", shmem: "total_shmem",
+		activeFile: "total_active_file",
 	}
 	memoryFilesV2 = memoryFiles{
 		limit: "memory.max", high: "memory.high", usage: "memory.current",
 		swapLimit: "memory.swap.max", swapUsage: "memory.swap.current",
 		inactiveFile: "inactive_file", cache: "file", shmem: "shmem", kernel: "slab_unreclaimable",
+		activeFile: "active_file",
 	}
 )
 
@@ -297,6 +300,7 @@ type cgroupMemory struct {
 	used, limit, cache int64
 	shared, kernel     int64
 	swapLeft           int64 // until the limit of swap; Unknown: it has none
+	active             int64 // part of cache, on the active list; 0 if not reported
 	throttles          bool  // the limit is memory.high
 }
 
@@ -318,6 +322,7 @@ func (c *cgroupMemory) describe(memory *growth.SystemMemory) {
 		if c.swapLeft != Unknown {
 			memory.CgroupSwapFree = min(memory.SwapFree, c.swapLeft)
 		}
+		memory.CgroupActive = c.active
 	}
 }
 
@@ -368,6 +373,8 @@ func (g *Cgroup) memory() *cgroupMemory {
 	if inactive, ok := stat[f.inactiveFile]; ok {
 		c.used = max(0, used-max(0, inactive))
 	}
+
+	c.active = max(0, stat[f.activeFile])
 
 	// Shared memory is page cache to the kernel, but it cannot be dropped.
 	cache, haveCache := stat[f.cache]

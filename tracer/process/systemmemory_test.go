@@ -54,7 +54,7 @@ func (f files) read(t *testing.T, mounts, membership string) growth.SystemMemory
 func (f files) mustRead(t *testing.T, mounts, membership string, used, limit int64) {
 	t.Helper()
 	got := f.read(t, mounts, membership)
-	got.CgroupCache, got.Shared, got.Kernel = 0, 0, 0
+	got.CgroupCache, got.CgroupActive, got.Shared, got.Kernel = 0, 0, 0, 0
 	want := growth.SystemMemory{
 		Available: 2048 << 10, SwapFree: 512 << 10, CgroupUsed: used, CgroupLimit: limit,
 		CgroupSwapFree: 512 << 10, // unlimited
@@ -244,6 +244,18 @@ func TestCgroupCache(t *testing.T) {
 		if got := read[c.mounts](c.stat).CgroupCache; got != c.want {
 			t.Errorf("%q: cache of %d bytes, want %d", c.stat, got, c.want)
 		}
+	}
+}
+
+// Page cache on the active list, of the cgroup and all below it.
+func TestCgroupActive(t *testing.T) {
+	f := files{}.add(memoryFilesV2, "m", "5000", "4000", "active_file 70\n")
+	if got := f.read(t, mountV2, "0::/m\n").CgroupActive; got != 70 {
+		t.Errorf("version 2: %d bytes", got)
+	}
+	f = files{}.add(memoryFilesV1, "memory/m", "5000", "4000", "active_file 7\ntotal_active_file 70\n")
+	if got := f.read(t, mountV1, "4:memory:/m\n").CgroupActive; got != 70 {
+		t.Errorf("version 1: %d bytes", got)
 	}
 }
 

@@ -89,6 +89,31 @@ func (o *Overhead) Set(text string) error {
 // Share returns the limit as a share of 1; 0: no limit.
 func (o Overhead) Share() float64 { return float64(o) / 100 }
 
+// Share is a share of 1, in percent or as a number: 85%, 0.85.
+type Share float64
+
+// Type implements pflag.Value.
+func (s *Share) Type() string { return "percent" }
+
+// String implements pflag.Value.
+func (s *Share) String() string {
+	return strconv.FormatFloat(math.Round(float64(*s)*1e6)/1e4, 'f', -1, 64) + "%"
+}
+
+// Set implements pflag.Value.
+func (s *Share) Set(text string) error {
+	number, isPercent := strings.CutSuffix(text, "%")
+	value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if isPercent {
+		value /= 100
+	}
+	if err != nil || !(value >= 0 && value < 1) {
+		return fmt.Errorf("%q is not from 0%% to less than 100%% (write 85%%, 0.85)", text)
+	}
+	*s = Share(value)
+	return nil
+}
+
 // Duration is a duration with a unit, or in seconds: 300, 5m, 1h30m. 0: none was given.
 type Duration time.Duration
 

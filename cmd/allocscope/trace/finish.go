@@ -16,8 +16,7 @@ import (
 // finish writes the summary and the report of a trace, and prints the result.
 func (o *Options) finish(r *record.Result, files *record.Files, env Environment) error {
 	s, place := r.Summary, PlaceOf(files.Path())
-	s.Text = words.ResultOf(s, place).Text()
-	files.Write(folder.SummaryFile, s.Write)
+	o.save(s, files)
 	files.Write(folder.ReportFile, env.WriteReport(files.Folder))
 
 	err := o.print(s, place, env.Out)
@@ -25,6 +24,12 @@ func (o *Options) finish(r *record.Result, files *record.Files, env Environment)
 		err = files.Err()
 	}
 	return err
+}
+
+// save writes the summary of a trace, which may go on.
+func (o *Options) save(s *summary.Summary, files *record.Files) {
+	s.Text = words.ResultOf(s, PlaceOf(files.Path())).Text()
+	files.Write(folder.SummaryFile, s.Write)
 }
 
 // print prints the result as the user wants it.

@@ -92,7 +92,8 @@ func logSource(source source.Status) {
 // A reporter shows the progress of a trace, and logs its events.
 type reporter struct {
 	display     Display
-	memoryLimit int64 // of allocscope, that the user has set, in bytes
+	save        func(*record.Result) // writes a result while the trace runs
+	memoryLimit int64                // of allocscope, that the user has set, in bytes
 }
 
 func (r *reporter) report(event record.Event) {
@@ -112,6 +113,8 @@ func (r *reporter) report(event record.Event) {
 		logObjects(e)
 	case record.SlowSearch:
 		slog.Info("searching who keeps what grows")
+	case record.ResultSoFar:
+		r.save(e.Result)
 	case record.FileFailed:
 		slog.Error(e.Err.Error())
 	default:

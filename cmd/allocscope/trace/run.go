@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,8 +115,14 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	}
 
 	log := &reporter{memoryLimit: userLimit}
+	files := &record.Files{Folder: dir}
+	link := sync.OnceFunc(func() { options.linkLatest(dir) }) // a killed trace is the latest one, too
+	log.save = func(soFar *record.Result) {
+		options.save(soFar.Summary, files)
+		link()
+	}
 	setup := record.Setup{
-		Session: session, Asked: options.describe(session.Process), Files: &record.Files{Folder: dir},
+		Session: session, Asked: options.describe(session.Process), Files: files,
 		Marks: &marks.Marks, Earlier: earlier, Notes: notes, Report: log.report,
 	}
 	r, err := record.New(setup, options.recordOptions(env))

@@ -25,6 +25,7 @@ const (
 	Walks                      // of malloc's heaps
 	Spikes                     // snapshots that are taken for a spike alone
 	Screen                     // judging and comparing for the screen
+	Results                    // that are written while the trace runs
 	numTasks
 )
 
@@ -109,6 +110,10 @@ var Table = [numTasks]Row{
 	Screen: {
 		Name: "screen", Part: 0.025, Most: 0.5, In: none,
 		Without: "later", Said: "the time of the verdict on the screen", Yields: true,
+	},
+	Results: {
+		Name: "results", Part: 0.0125, Most: 0.25, Advance: 200 * time.Millisecond, In: Screen,
+		Without: "later, five minutes at most", Said: "`duration_s` of the latest one",
 	},
 }
 

@@ -23,15 +23,16 @@ type limitUse struct {
 }
 
 // useOf returns how much is used of the limit that a process meets first, without page cache that
-// the kernel can drop.
+// the kernel can drop. Free swap is a part of the limit.
 func useOf(m growth.SystemMemory, first growth.Headroom, private int64) limitUse {
 	use := limitUse{used: first.Bytes - first.Left, limit: first.Bytes, private: private}
 	switch first.Of {
 	case growth.LimitMachine:
-		use.limit = machineMemory()
+		use.limit = machineMemory() + max(0, m.SwapFree)
 		use.used = use.limit - first.Left
 	case growth.LimitCgroup, growth.LimitHigh:
-		use.used = max(0, use.used-m.CgroupActive)
+		use.limit = max(use.limit, m.CgroupUsed+first.Left)
+		use.used = max(0, m.CgroupUsed-m.CgroupActive)
 	}
 	return use
 }

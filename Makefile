@@ -73,8 +73,10 @@ help: ## List the targets
 build: ## Build bin/allocscope
 	$(GO) build $(GO_BUILD_FLAGS) -o bin/allocscope ./cmd/allocscope
 
-# INSTALLED are the files of make install. A folder of a packager, DESTDIR, is the packager's own.
-INSTALL_SUDO = $(if $(DESTDIR),,$(SUDO))
+# INSTALLED are the files of make install. A folder of a packager, DESTDIR, is the packager's own. Root
+# is asked for only where this user may not write: in PREFIX, or the folder that PREFIX is made in.
+INSTALL_SUDO = $(if $(DESTDIR),,$(shell d='$(PREFIX)'; \
+	until [ -e "$$d" ]; do d=$$(dirname "$$d"); done; [ -w "$$d" ] || echo $(SUDO)))
 INSTALLED := bin/allocscope share/bash-completion/completions/allocscope \
 	share/zsh/site-functions/_allocscope share/fish/vendor_completions.d/allocscope.fish \
 	share/man/man1/allocscope.1 share/man/man1/allocscope-*.1
@@ -87,6 +89,7 @@ install: build ## Install program, manual pages and completions into PREFIX (/us
 	cd bin && find share -type f | while read -r file; do \
 		$(INSTALL_SUDO) install -D -m 0644 "$$file" "$(DESTDIR)$(PREFIX)/$$file" || exit 1; \
 	done
+	@$(if $(DESTDIR),:,echo 'allocscope is in $(PREFIX)/bin. Next: sudo "$(PREFIX)/bin/allocscope" doctor')
 
 .PHONY: uninstall
 uninstall: ## Remove what make install has installed
@@ -333,7 +336,8 @@ docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m), take picture
 	@.ci/packages $(IMAGE_PACKAGES)
 	@test/images/run $(DOCS_TRACE)
 
-# DOCS chooses: docker, slurm, torchrun, dataloader, ci; default all.
+# DOCS chooses: docker, slurm, torchrun, dataloader, ci; default these. DOCS=tutorial prints what the
+# page shows.
 .PHONY: docs-run
 docs-run: build ## Run the guides' commands in containers, Slurm and trainers, 10 minutes; DOCS chooses
 	@.ci/packages $(DOCS_PACKAGES)

@@ -6,10 +6,14 @@ after the first epoch, ten seconds, and is the warm-up. `cache` keeps one augmen
 step "for the next epoch", by the number of the step, which never comes again: that is the leak,
 6 MB a second. Each step also frees many times as much as it leaks, as a real training loop does.
 
-It takes Pillow where that is installed, and the C library through ctypes otherwise.
+It takes Pillow where that is installed, and arrays of bytes otherwise.
+
+Start it, and trace the PID that it prints; docs/tutorial.md goes on to the fix:
+
+    python3 examples/leaky_trainer.py &
+    sudo allocscope trace PID --duration 3m
 """
 
-import ctypes
 import os
 import time
 
@@ -18,39 +22,35 @@ try:
 except ImportError:
     Image = None
 
-LIBC = ctypes.CDLL(None)
-LIBC.calloc.restype = ctypes.c_void_p
-LIBC.calloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
-LIBC.free.argtypes = [ctypes.c_void_p]
-
 EPOCH, BATCH = 400, 8  # steps, images
 
 decoded, cache = {}, {}
 
 
 class Buffer:
-    """An image without Pillow: memory of the C library."""
+    """An image without Pillow."""
 
     def __init__(self, width, height):
-        self.pointer = LIBC.calloc(width * height, 3)
-
-    def __del__(self):
-        LIBC.free(self.pointer)
+        self.pixels = bytearray(width * height * 3)
 
 
 def new_image(width, height):
     return Image.new("RGB", (width, height)) if Image else Buffer(width, height)
 
 
+# A real trainer changes each image at random. Here augment turns it, and makes it smaller: a new
+# image of 150,528 bytes.
 def augment(image):
-    if Image:
-        return image.rotate(5).resize((224, 224))
-    return Buffer(224, 224)
+    if not Image:
+        return Buffer(224, 224)
+
+    return image.rotate(5).resize((224, 224))
 
 
 def decode(key):
     if key in decoded:
         return decoded[key]
+
     image = new_image(256, 256)
     if key % BATCH == 0:
         decoded[key] = image  # full after the first epoch
@@ -65,7 +65,7 @@ def load_batch(step):
 
 
 def main():
-    print(f"leaky trainer, pid {os.getpid()}, images by {'Pillow' if Image else 'ctypes'}", flush=True)
+    print(f"leaky trainer, pid {os.getpid()}, images by {'Pillow' if Image else 'Python'}", flush=True)
     step = 0
     while True:
         started = time.monotonic()

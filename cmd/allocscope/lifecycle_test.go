@@ -481,7 +481,8 @@ func testDiskFillsUp(t *testing.T) {
 	c.signal(syscall.SIGINT)
 	c.mustEnd(1)
 	mustSay(t, "stdout", c.stdout.String(), "leak_here", "977 KiB", "1000")
-	mustSay(t, "stderr", c.stderr.String(), "error: write snapshots/", "no space left on device")
+	mustSay(t, "stderr", c.stderr.String(), "error: write snapshots/",
+		"no space left on device (make room, or choose a folder on another disk with -o)")
 	mustSay(t, "the last line of stderr", lastLine(c.stderr.String()), "files could not be written")
 	mustBeWhole(t, dir)
 }

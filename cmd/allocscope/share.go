@@ -70,7 +70,7 @@ func writeManual(command *cobra.Command, folder string) error {
 	if err := doc.GenMan(command, header, &page); err != nil {
 		return err
 	}
-	text := addSections(page.String(), command)
+	text := addSections(nameCommands(page.String(), command), command)
 	if err := os.WriteFile(filepath.Join(folder, name+".1"), []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -83,6 +83,24 @@ func writeManual(command *cobra.Command, folder string) error {
 		}
 	}
 	return nil
+}
+
+// nameCommands lists in the synopsis how each command below this one is called.
+func nameCommands(page string, command *cobra.Command) string {
+	const synopsis = ".SH SYNOPSIS\n"
+	if !command.HasAvailableSubCommands() || command.Runnable() {
+		return page
+	}
+
+	var calls strings.Builder
+	for _, child := range command.Commands() {
+		if child.IsAvailableCommand() {
+			fmt.Fprintf(&calls, "\\fB%s\\fP\n.br\n", strings.ReplaceAll(child.UseLine(), "-", `\-`))
+		}
+	}
+	before, after, _ := strings.Cut(page, synopsis)
+	_, after, _ = strings.Cut(after, "\n")
+	return before + synopsis + calls.String() + after
 }
 
 // addSections adds the sections of the help that cobra does not know, before the last one.

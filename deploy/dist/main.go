@@ -66,15 +66,18 @@ func (r *release) writeAll() (err error) {
 		return err
 	}
 
+	say("collect the licences of what the program has in it")
 	if r.licences, err = r.thirdPartyLicences(); err != nil {
 		return err
 	}
+	say("make manual pages and completions")
 	if r.share, err = r.makeShare(); err != nil {
 		return err
 	}
 
 	var programs []program
 	for _, t := range targets {
+		say("build " + t.String() + ", and its archive, wheel and packages")
 		p, err := r.build(t)
 		if err != nil {
 			return fmt.Errorf("build %s: %w", t, err)
@@ -85,6 +88,7 @@ func (r *release) writeAll() (err error) {
 		programs = append(programs, p)
 	}
 
+	say("write the image, the list of parts (SBOM) and the checksums")
 	if err := r.writeImage(programs); err != nil {
 		return fmt.Errorf("write the image: %w", err)
 	}
@@ -93,6 +97,9 @@ func (r *release) writeAll() (err error) {
 	}
 	return r.writeSums()
 }
+
+// say shows the next step: each takes a minute or more where Go has to compile.
+func say(step string) { fmt.Fprintln(os.Stderr, "make dist:", step) }
 
 // pack writes the files that have one program.
 func (r *release) pack(p program) error {

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -65,14 +66,39 @@ func TestMakeInstall(t *testing.T) {
 	if out, err := c.make(t, "DESTDIR="+to, "PREFIX=/none", "uninstall"); err != nil {
 		t.Errorf("uninstall of nothing: %v, %s", err, out)
 	}
-	if out, err := c.make(t, "SUDO=no-sudo", "PREFIX="+to, "install"); err == nil {
-		t.Errorf("without DESTDIR it does not ask for sudo: %s", out)
+	own := filepath.Join(to, "own/made")
+	out, err := c.make(t, "SUDO=no-sudo", "PREFIX="+own, "install")
+	if err != nil || !strings.Contains(out, `Next: sudo "`+own+`/bin/allocscope" doctor`) {
+		t.Errorf("into a folder of the user: %v, %s", err, out)
+	}
+	if out, err := c.make(t, "SUDO=no-sudo", "PREFIX="+readOnly(t)+"/made", "install"); err == nil ||
+		!strings.Contains(out, "no-sudo install") {
+		t.Errorf("where the user may not write it does not ask for sudo: %s", out)
 	}
 
 	c.program(t, "install", `case $* in *allocscope.1*) exit 1 ;; esac`)
 	if out, err := c.make(t, append(arguments, "install")...); err == nil {
 		t.Errorf("a page that cannot be installed is no error: %s", out)
 	}
+}
+
+// readOnly returns a folder that this user may not write into. Root may, but in a file system that is
+// mounted read-only.
+func readOnly(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if os.Geteuid() != 0 {
+		if err := os.Chmod(folder, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		return folder
+	}
+
+	if err := syscall.Mount("none", folder, "tmpfs", syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(folder, 0) })
+	return folder
 }
 
 // TestMakeDist has no commit to make a release of.

@@ -72,7 +72,7 @@ func Create(path string, owner Owner, force bool) (*Folder, error) {
 		return nil, fmt.Errorf("create %s: %w (choose another with --output: "+
 			"root may not write to NFS that squashes it)", path, cause(err))
 	case err != nil:
-		return nil, fmt.Errorf("create %s: %w", path, cause(err))
+		return nil, failed("create", path, err)
 	}
 
 	return &Folder{path: path, root: root, owner: owner}, nil
@@ -107,13 +107,13 @@ func (f *Folder) Close() error { return f.root.Close() }
 func (f *Folder) WriteFile(name string, write func(io.Writer) error) error {
 	dir, base, err := f.open(name, true)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, cause(err))
+		return failed("write", name, err)
 	}
 
 	defer dir.Close()
 
 	if err := f.replace(dir, base, write); err != nil {
-		return fmt.Errorf("write %s: %w", name, cause(err))
+		return failed("write", name, err)
 	}
 
 	return nil

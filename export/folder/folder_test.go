@@ -180,12 +180,13 @@ func TestFolder(t *testing.T) {
 	})
 
 	t.Run("full disk", func(t *testing.T) {
+		const fullDisk = "no space left on device (make room, or choose a folder on another disk with -o)"
 		path := filepath.Join(mountTmpfs(t), "out")
 		f := newFolder(t, path, current(), false)
 		do(t, f.WriteFile(GrowthFile, writes("before")))
 		err := f.WriteFile(GrowthFile, writes(strings.Repeat("x", 1<<20)))
 		if !errors.Is(err, unix.ENOSPC) ||
-			err.Error() != "write growth.pb.gz: no space left on device" {
+			err.Error() != "write growth.pb.gz: "+fullDisk {
 			t.Errorf("error %v", err)
 		}
 		if tree(t, path) != "growth.pb.gz" || content(t, path, GrowthFile) != "before" {
@@ -196,11 +197,11 @@ func TestFolder(t *testing.T) {
 		defer w.Close()
 		err = writes(strings.Repeat("x", 1<<20))(w)
 		if !errors.Is(err, unix.ENOSPC) ||
-			err.Error() != "write timeline.csv: no space left on device" {
+			err.Error() != "write timeline.csv: "+fullDisk {
 			t.Errorf("error %v", err)
 		}
 		exporttest.WantError(t, f.WriteFile(SnapshotFile(1), writes("x")),
-			"write snapshots/001.pb.gz: no space left on device")
+			"write snapshots/001.pb.gz: "+fullDisk)
 	})
 
 	t.Run("not writable", func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // WriteFile makes a file outside of trace folders, with mode 0600, in a directory that exists. It
@@ -127,7 +129,7 @@ type appendedFile struct {
 func (a *appendedFile) Write(data []byte) (int, error) {
 	n, err := a.file.Write(data)
 	if err != nil {
-		err = fmt.Errorf("write %s: %w", a.name, cause(err))
+		err = failed("write", a.name, err)
 	}
 	return n, err
 }
@@ -139,10 +141,20 @@ func (a *appendedFile) Close() error {
 	}
 
 	if err != nil {
-		return fmt.Errorf("write %s: %w", a.name, cause(err))
+		return failed("write", a.name, err)
 	}
 
 	return nil
+}
+
+// failed is the error of an operation on a file of a folder, with the remedy where a disk is full or
+// the quota of the user is used up.
+func failed(operation, name string, err error) error {
+	err = fmt.Errorf("%s %s: %w", operation, name, cause(err))
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w (make room, or choose a folder on another disk with -o)", err)
+	}
+	return err
 }
 
 // cause is the error of a system call without the path of a temporary file or of an open directory.

@@ -195,7 +195,8 @@ func ScreenHelp(hasGPU bool) []string {
 var keyHelp = []string{
 	"",
 	"  q, Ctrl-C   end the trace, write the files and print the result;",
-	"              Ctrl-C again quits without the files",
+	"              Ctrl-C again ends the search for keepers, and a third time",
+	"              leaves without the files",
 	"  m           mark this moment: type a text, Enter adds the mark, Esc cancels",
 	"  e           make a trace with a duration longer, several times if need be",
 	"  s           sort the stacks by rate, by bytes or by objects",

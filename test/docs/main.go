@@ -1,6 +1,7 @@
-// Command docs prints the code of the documentation's pages that have a name, as a shell script:
+// Command docs prints the code of the documentation's pages that have a name, as a shell script, of
+// one page alone where its path is given:
 //
-//	docs NAME DURATION
+//	docs NAME DURATION [PAGE]
 //
 // The script `run` beside it prepares the means that the code needs, and runs it.
 package main
@@ -8,15 +9,17 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/allocscope/allocscope/test/docs/snippet"
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: docs NAME DURATION")
+	if len(os.Args) < 3 || len(os.Args) > 4 {
+		fmt.Fprintln(os.Stderr, "usage: docs NAME DURATION [PAGE]")
 		os.Exit(2)
 	}
+	only := strings.Join(os.Args[3:], "")
 	pages, err := snippet.Pages(".")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -26,7 +29,7 @@ func main() {
 	var named []snippet.Snippet
 	for _, page := range pages {
 		for _, s := range page.Snippets() {
-			if s.Run == os.Args[1] {
+			if s.Run == os.Args[1] && (only == "" || s.Path == only) {
 				named = append(named, s)
 			}
 		}

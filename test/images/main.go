@@ -20,11 +20,8 @@ const maxPictureBytes = 400 << 10
 // pictures are parts of the report, from one element to another, by their CSS selectors.
 var pictures = []struct {
 	name, from, to string
-	dark           bool
 }{
-	{"report.png", "header.top", "#accumulating", false},
-	{"report-dark.png", "header.top", "#accumulating", true},
-	{"flame.png", "#flame", "#flame", false},
+	{"report.png", "header.top", "#timeline"},
 }
 
 func main() {
@@ -43,7 +40,7 @@ func takeAll(ctx context.Context, report, folder string) error {
 	defer browser.Close()
 
 	for _, p := range pictures {
-		page, err := browser.Open(report, pagetest.View{Width: 1280, Dark: p.dark})
+		page, err := browser.Open(report, pagetest.View{Width: 1280})
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// quotesPage explains messages. Its headings quote them, in backticks.
+// quotesPage explains messages. The first cells of its tables quote them, in backticks.
 const quotesPage = "docs/troubleshooting.md"
 
 // messages compares the quotes of quotesPage with the texts in Go, so that none is out of date.
@@ -31,10 +31,12 @@ var quotePattern = regexp.MustCompile("`([^`]+)`")
 func (m *messages) add(s source) error {
 	if s.path == quotesPage {
 		for i, line := range strings.Split(s.text, "\n") {
-			if !strings.HasPrefix(line, "#") {
+			row, isRow := strings.CutPrefix(line, "| ")
+			if !isRow {
 				continue
 			}
-			for _, found := range quotePattern.FindAllStringSubmatch(line, -1) {
+			cell, _, _ := strings.Cut(row, " | ")
+			for _, found := range quotePattern.FindAllStringSubmatch(cell, -1) {
 				m.quotes = append(m.quotes, quote{found[1], i + 1})
 			}
 		}

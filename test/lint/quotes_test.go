@@ -10,8 +10,8 @@ import (
 )
 
 func TestMessages(t *testing.T) {
-	const page = "# Errors\n## `no such process`\ntext with `anything`\n" +
-		"## `grant CAP_BPF and CAP_PERFMON`, `of pid`\n## `is gone`, `only in a test`\n"
+	const page = "# Errors\n\n| `no such process` | `anything` |\ntext with `anything`\n" +
+		"| `grant CAP_BPF and CAP_PERFMON`, `of pid` | |\n| `is gone`, `only in a test` | |\n"
 	const program = `package p
 var err = errors.New("no such process")
 func f(pid int) { g("run as root or " + (remedy + "grant CAP_BPF ") +
@@ -22,7 +22,7 @@ func f(pid int) { g("run as root or " + (remedy + "grant CAP_BPF ") +
 		{quotesPage, page},
 		{"tracer/p.go", program},
 		{"tracer/p_test.go", "package p\nvar s = `only in a test`\n"},
-		{"docs/other.md", "## `only there`\n"},
+		{"docs/other.md", "| `only there` | |\n"},
 	} {
 		if err := m.add(s); err != nil {
 			t.Fatal(err)
@@ -30,8 +30,8 @@ func f(pid int) { g("run as root or " + (remedy + "grant CAP_BPF ") +
 	}
 
 	want := []string{
-		quotesPage + `:5: no message has "is gone"`,
-		quotesPage + `:5: no message has "only in a test"`,
+		quotesPage + `:6: no message has "is gone"`,
+		quotesPage + `:6: no message has "only in a test"`,
 	}
 	if got := m.faults(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -352,7 +352,7 @@ func sideSection(s *State, ui UIState) section {
 func footerLine(s *State, ui UIState, width int) string {
 	switch {
 	case ui.Leaving:
-		return bold("ending the trace") + dim("  Ctrl-C quits without the files")
+		return bold("ending the trace") + dim("  Ctrl-C again: no search for keepers; a third: no files")
 	case ui.Writing:
 		return bold("mark: ") + left(safe(ui.Draft)+"█", width-40) +
 			dim("  Enter adds it  Esc cancels")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +17,8 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
@@ -24,6 +27,8 @@ type Choice struct {
 	pid   int
 	given bool // pid is
 	name  string
+
+	hasName bool // the command has --name
 }
 
 // String implements pflag.Value, for --pid.
@@ -57,6 +62,7 @@ func (c *Choice) AddPID(command *cobra.Command, usage string) {
 
 // AddName defines --name.
 func (c *Choice) AddName(set *pflag.FlagSet) {
+	c.hasName = true
 	set.StringVar(&c.name, "name", "",
 		"the one job that has this text in its command line, instead of a PID")
 }
@@ -104,7 +110,7 @@ func (c *Choice) addArguments(arguments []string, command string) error {
 	pid, err := strconv.Atoi(arguments[0])
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is not a PID (%s PID)", units.Name(arguments[0]), command)
+		return c.notPID(arguments, command)
 	case len(arguments) > 1:
 		return fmt.Errorf("there is one argument too many: %q (%s PID)",
 			units.Name(arguments[1]), command)
@@ -113,6 +119,16 @@ func (c *Choice) addArguments(arguments []string, command string) error {
 	}
 	c.pid, c.given = pid, true
 	return nil
+}
+
+// notPID is the error for a text in place of a PID. A user who types the name of a job finds the
+// flag for it there.
+func (c *Choice) notPID(arguments []string, command string) error {
+	usage := command + " PID"
+	if name := strings.Join(arguments, " "); c.hasName && name != "" && name == growth.Printable(name) {
+		usage += ", or " + command + " --name " + words.ShellQuote(name)
+	}
+	return fmt.Errorf("%q is not a PID (%s)", units.Name(arguments[0]), usage)
 }
 
 // missing is the error where no process is chosen, with some that could be.

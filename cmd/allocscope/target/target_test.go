@@ -46,9 +46,10 @@ func TestResolve(t *testing.T) {
 		{"--pid 0", "", 0, ""}, // the trace refuses it
 		{"--pid 7", "8", 0, "two PIDs are given: 8, and --pid 7"},
 		{"", "7 8", 0, `one argument too many: "8"`},
-		{"", "python train.py", 0, `"python" is not a PID (allocscope trace PID)`},
-		{"", "python", 0, `"python" is not a PID (allocscope trace PID)`},
-		{"", "\x1b[31m", 0, "?[31m"},
+		{"", "train.py", 0, `"train.py" is not a PID (allocscope trace PID, or ` +
+			`allocscope trace --name train.py)`},
+		{"", "python train.py", 0, `or allocscope trace --name 'python train.py')`},
+		{"", "\x1b[31m", 0, `"?[31m" is not a PID (allocscope trace PID)`},
 		{"--name x", "7", 0, `--name "x" and PID 7: give one of them`},
 		{"", "", 0, "name the process: allocscope trace PID"},
 	} {

@@ -145,8 +145,8 @@ in a row find a leak.
 A terminal shows a screen, with its keys in the last line. Elsewhere a status line is printed
 every 10 s.
 
-Ctrl-C ends the trace and writes the files. A second Ctrl-C ends the search for who keeps
-what grows, which takes 10 s at most then. A third one quits without the files.`,
+Ctrl-C ends the trace, writes the files and prints the result. Ctrl-C again ends the search for
+keepers, which takes 10 s at most then, and a third time leaves without the files.`,
 		Example: `  allocscope ps
   sudo allocscope trace 4242 --duration 5m
   sudo allocscope trace --name train.py --fail-on leak -d 15m

@@ -129,6 +129,9 @@ var (
 	placeholder  = regexp.MustCompile(`^(PID|N)$`)
 )
 
+// messagesPage quotes messages of allocscope in the first cells of its tables. They are no calls.
+const messagesPage = "docs/troubleshooting.md"
+
 // Commands returns the calls of allocscope in shell code, in indented code and between backticks.
 func (p Page) Commands() (commands []Command) {
 	begun := "" // a line that goes on in the next one
@@ -144,8 +147,8 @@ func (p Page) Commands() (commands []Command) {
 		case "sh", "indented":
 			commands = append(commands, p.commandsIn(number, line)...)
 		case "":
-			if strings.HasPrefix(line, "#") { // headings quote messages
-				return
+			if p.Path == messagesPage && strings.HasPrefix(line, "| ") {
+				_, line, _ = strings.Cut(line, " | ")
 			}
 			for _, m := range inline.FindAllStringSubmatch(line, -1) {
 				named := p.commandsIn(number, m[1])

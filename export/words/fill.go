@@ -21,6 +21,9 @@ func FillText(v summary.Verdict) string {
 		return ""
 	}
 
+	if v.Fill.LeftBytes == 0 {
+		return "it is full, and flat since"
+	}
 	text := "at most " + units.Bytes(v.Fill.LeftBytes) + " more"
 	if when := fillTime(v); when != "" {
 		text += ", " + when
@@ -53,6 +56,9 @@ func fillLines(v summary.Verdict) []string {
 		return []string{text}
 	}
 	text += ": it ends near " + units.Bytes(f.LevelBytes)
+	if f.LeftBytes == 0 {
+		text = fillTexts[f.Of] + ": it is full"
+	}
 	if f.In == nil {
 		return []string{text}
 	}

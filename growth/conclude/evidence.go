@@ -267,6 +267,9 @@ func keeperGrows(k *known) (Fact, bool) {
 		return Fact{Code: FactKept}, !isUnnamed && path.Root.Kind != keeper.RootCycle
 	}
 	l := &path.Links[at]
+	if l.Limit > 0 { // it gains entries until then
+		return Fact{}, false
+	}
 	f := Fact{Code: FactKeeper, PerMinute: l.PerMinute}
 	switch {
 	case isWriteOnly(l):

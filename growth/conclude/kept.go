@@ -22,6 +22,11 @@ const (
 	// that it has gained meanwhile, from which on it says something that it has lost none.
 	minAppendTime = 20 * time.Second
 	minAppended   = 32
+	// A series is flat at its end if it grows by no more than maxFlatShare of its rate in the last
+	// flatTime, with so many samples at least.
+	flatTime       = 20 * time.Second
+	minFlatSamples = 4
+	maxFlatShare   = 0.1
 	// minWriteOnlyTime is the time between two readings of a container that nothing reads, from
 	// which on it is a leak.
 	minWriteOnlyTime = 2 * time.Minute
@@ -33,6 +38,7 @@ type keptGrowth struct {
 	halves   float64
 	suspects []trend.Suspect
 	now      float64
+	hasEnded bool // the series is flat at its end
 }
 
 // addKept adds the findings on the containers that keep the growth of a process.
@@ -43,8 +49,9 @@ func (t *Trace) addKept(p *Process) {
 
 	keepers := t.KeepersOf(p.History)
 	g := keptGrowth{halves: p.Judged.Shape.Halves, suspects: p.Suspects, now: growth.Unknown}
-	if sizes := p.History.Timeline.Series().Y; len(sizes) > 0 {
-		g.now = sizes[len(sizes)-1]
+	if series := p.History.Timeline.Series(); len(series.Y) > 0 {
+		g.now = series.Y[len(series.Y)-1]
+		g.hasEnded = isFlatAtEnd(series, p.Judged.Rate)
 	}
 	g.addTo(&p.Findings, mainSearch(p, keepers), garbageSearch(p, keepers))
 }
@@ -69,13 +76,25 @@ func (g keptGrowth) addTo(f *verdict.Findings, found, waiting *keeper.Search) {
 	}
 }
 
+// isFlatAtEnd reports whether a series that has grown at a rate, by the second, grows by a tenth of
+// that at most in the last flatTime.
+func isFlatAtEnd(s verdict.Series, rate float64) bool {
+	last := len(s.X) - 1
+	from := s.X[last] - flatTime.Seconds()
+	i := slices.IndexFunc(s.X, func(x float64) bool { return x >= from })
+	return i > 0 && last-i >= minFlatSamples &&
+		s.Y[last]-s.Y[i] <= maxFlatShare*rate*(s.X[last]-s.X[i])
+}
+
 // boundOf is the end of growth that a container with a limit keeps; nil: it has none, or has met
-// it, or its entries become larger. An entry takes as much as the growth of the first suspect says.
+// it while the growth goes on, or its entries become larger. An entry takes as much as the growth
+// of the first suspect says.
 func (g keptGrowth) boundOf(path *keeper.Path, at int) *verdict.Bound {
 	l := &path.Links[at]
 	isLarger := g.halves > sameHalves || slices.ContainsFunc(path.Links[at+1:],
 		func(within keeper.Link) bool { return within.PerMinute > 0 })
-	if isLarger || l.Limit <= int64(l.Entries) || len(g.suspects) == 0 || g.now == growth.Unknown {
+	isOver := l.Limit <= int64(l.Entries) && !g.hasEnded
+	if l.Limit == 0 || isLarger || isOver || len(g.suspects) == 0 || g.now == growth.Unknown {
 		return nil
 	}
 
@@ -83,7 +102,7 @@ func (g keptGrowth) boundOf(path *keeper.Path, at int) *verdict.Bound {
 	perEntry := first.Rate / (l.PerMinute / time.Minute.Seconds())
 	return &verdict.Bound{
 		Of: verdict.BoundContainer, Share: min(1, first.Share), Now: g.now,
-		Left: perEntry * float64(l.Limit-int64(l.Entries)),
+		Left: perEntry * float64(max(0, l.Limit-int64(l.Entries))),
 	}
 }
 

@@ -155,32 +155,40 @@ func TestContainerLimit(t *testing.T) {
 	none := full
 	none.Limit = 0
 
+	const no = -1
 	for name, c := range map[string]struct {
 		link, within keeper.Link
 		samples      int
 		halves       float64 // how many times as fast the second half rose
-		want         float64 // bytes that are still to come
+		flat         int     // samples at the end, 5 s apart, that are equal
+		want         float64 // bytes that are still to come; no: the end is not known
 	}{
-		"on its way":            {full, keeper.Link{}, 16, 1, 6000 * 100},
-		"met":                   {met, keeper.Link{}, 16, 1, 0},
-		"no limit":              {none, keeper.Link{}, 16, 1, 0},
-		"some beside":           {full, keeper.Link{}, 12, 1, 0},
-		"entries that grow":     {full, keeper.Link{PerMinute: 60}, 16, 1, 0},
-		"entries become larger": {full, keeper.Link{}, 16, 1.5, 0},
+		"on its way":            {full, keeper.Link{}, 16, 1, 0, 6000 * 100},
+		"met, and grows on":     {met, keeper.Link{}, 16, 1, 3, no},
+		"met, and flat since":   {met, keeper.Link{}, 16, 1, 8, 0},
+		"no limit":              {none, keeper.Link{}, 16, 1, 8, no},
+		"some beside":           {full, keeper.Link{}, 12, 1, 0, no},
+		"entries that grow":     {full, keeper.Link{PerMinute: 60}, 16, 1, 0, no},
+		"entries become larger": {full, keeper.Link{}, 16, 1.5, 0, no},
 	} {
 		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
-		history.Timeline = growth.Timeline{growth.UnknownSample()}
-		history.Timeline[0].RSS = 50 << 20
+		const samples, each = 20, 5 // seconds
+		for i := range samples {
+			sample := growth.UnknownSample()
+			sample.Elapsed = time.Duration(i*each) * time.Second
+			sample.RSS = 50<<20 + 1000*each*int64(min(i, samples-1-c.flat))
+			history.Timeline = append(history.Timeline, sample)
+		}
 		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
 			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute,
 			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{c.link, c.within}}},
 		}}}
 		p := Process{History: history, Judgement: judge.Judgement{
-			Judged:   verdict.Verdict{Shape: verdict.Shape{Halves: c.halves}},
+			Judged:   verdict.Verdict{Rate: 1000, Shape: verdict.Shape{Halves: c.halves}},
 			Suspects: []trend.Suspect{{Share: 0.9, Rate: 1000, StackIDs: []uint64{7}}},
 		}}
 		trace.addKept(&p)
-		got := 0.0
+		got := float64(no)
 		if b := p.Findings.Bound; b != nil {
 			got = b.Left
 		}

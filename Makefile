@@ -341,7 +341,7 @@ docs-run: build ## Run the guides' commands in containers, Slurm and trainers, 1
 # FLEET is a pattern of tests: Container, Dashboard, FullSpool, Load, Manifests, Ranks, Resent,
 # SeccompProfile, Series, Slurm, Unit; default all.
 .PHONY: test-fleet
-test-fleet: build ## Test the agent with Pyroscope, Prometheus, Slurm, containers, 25 minutes; FLEET
+test-fleet: build ## Test the agent with Pyroscope, Prometheus, Slurm, containers, 20 minutes; FLEET
 	@.ci/packages $(FLEET_PACKAGES)
 	$(ROOT_GO) test/fleet/run "$(FLEET)"
 

@@ -118,8 +118,8 @@ func expressionsOf(part any) (all []string) {
 	return all
 }
 
-// TestDashboard asks a Prometheus that scrapes an agent for each expression of the dashboard, and for
-// the rank that stands out.
+// TestDashboard asks each Prometheus, which scrapes an agent, for each expression of the dashboard, and
+// for the rank that stands out.
 func TestDashboard(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server, err := serve.Listen(ctx, serve.Options{Listen: "127.0.0.1:0"}, simulated{time.Now()})
@@ -134,8 +134,17 @@ func TestDashboard(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p := startPrometheus(t, fmt.Sprintf(scrapeEachSecond, server.Address().String()))
+	for name, program := range map[string]string{
+		"Prometheus 2": prometheus2, "Prometheus 3": prometheus3(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := fmt.Sprintf(scrapeEachSecond, server.Address().String())
+			askDashboard(t, startPrometheus(t, program, config))
+		})
+	}
+}
 
+func askDashboard(t *testing.T, p prometheusServer) {
 	text := read(t, "../../deploy/grafana/allocscope.json")
 	var dashboard any
 	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {

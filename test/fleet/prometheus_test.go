@@ -24,8 +24,14 @@ scrape_configs:
     static_configs: [{targets: [%q]}]
 `
 
-// startPrometheus starts a server with a configuration.
-func startPrometheus(t *testing.T, config string) prometheusServer {
+// prometheus2 is Debian's program, by which the sizes of docs/reference/sizing.md were measured.
+const prometheus2 = "prometheus"
+
+// prometheus3 is the program that the run script has built.
+func prometheus3(t *testing.T) string { return program(t, "ALLOCSCOPE_PROMETHEUS") }
+
+// startPrometheus starts a server, by its program, with a configuration.
+func startPrometheus(t *testing.T, program, config string) prometheusServer {
 	t.Helper()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "prometheus.yml")
@@ -33,7 +39,7 @@ func startPrometheus(t *testing.T, config string) prometheusServer {
 
 	address := "127.0.0.1:" + itoa(freePorts(t, 1)[0])
 	p := prometheusServer{url: "http://" + address}
-	p.process = start(t, exec.Command("prometheus", "--config.file="+path,
+	p.process = start(t, exec.Command(program, "--config.file="+path,
 		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address))
 	awaitPage(t, "prometheus is ready", p.url+"/-/ready")
 	return p

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,19 +15,30 @@ import (
 	"time"
 )
 
+// A storage is a generation of Pyroscope's storage. Version 1.12 has both: v1, with ingesters, is its
+// default; v2, with segment writers and a query backend, is an experiment, and the default of 2.0:
+// https://grafana.com/docs/pyroscope/latest/reference-pyroscope-v2-architecture/
+type storage string
+
+const (
+	storageV1 storage = "v1"
+	storageV2 storage = "v2"
+)
+
 // A pyroscope is a server of one process, with its data in a folder of the test.
 type pyroscope struct {
-	url     string
-	folder  string
-	flags   []string
-	process *process
-	before  time.Duration // CPU time of the processes before this one
+	url         string
+	folder      string
+	environment []string // variables beside the inherited ones
+	flags       []string
+	process     *process
+	before      time.Duration // CPU time of the processes before this one
 }
 
 // startPyroscope starts a server that listens on loopback alone. Flags are added to its own.
-func startPyroscope(t *testing.T, flags ...string) *pyroscope {
+func startPyroscope(t *testing.T, generation storage, flags ...string) *pyroscope {
 	t.Helper()
-	ports := freePorts(t, 3)
+	ports := freePorts(t, 4)
 	p := &pyroscope{
 		url: fmt.Sprintf("http://127.0.0.1:%d", ports[0]), folder: t.TempDir(),
 		flags: []string{
@@ -47,15 +59,32 @@ func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 	} {
 		p.flags = append(p.flags, "-"+ring+".instance-addr=127.0.0.1")
 	}
+	if generation == storageV2 {
+		p.useStorageV2(ports[1], ports[3])
+	}
 	p.flags = append(p.flags, flags...)
 	p.start(t)
 	return p
+}
+
+// useStorageV2 has the server write and read by its storage v2 alone. Its parts call each other at
+// the port of gRPC.
+func (p *pyroscope) useStorageV2(grpcPort, raftPort int) {
+	p.environment = []string{"PYROSCOPE_V2_EXPERIMENT=1"}
+	grpc, raft := "127.0.0.1:"+strconv.Itoa(grpcPort), "127.0.0.1:"+strconv.Itoa(raftPort)
+	p.flags = append(p.flags,
+		"-write-path=segment-writer", "-enable-query-backend=true",
+		"-metastore.address="+grpc, "-query-backend.address="+grpc,
+		"-metastore.raft.bind-address="+raft, "-metastore.raft.advertise-address="+raft,
+		"-metastore.raft.server-id="+raft, "-metastore.min-ready-duration=0s",
+		"-segment-writer.min-ready-duration=0s", "-segment-writer.lifecycler.addr=127.0.0.1")
 }
 
 func (p *pyroscope) start(t *testing.T) {
 	t.Helper()
 	command := exec.Command(program(t, "ALLOCSCOPE_PYROSCOPE"), p.flags...)
 	command.Dir = p.folder
+	command.Env = append(os.Environ(), p.environment...)
 	p.process = start(t, command)
 	awaitPage(t, "pyroscope is ready", p.url+"/ready")
 }

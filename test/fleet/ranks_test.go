@@ -10,11 +10,19 @@ import (
 // TestRanks follows a leak as a person would who has thousands of ranks: the agent's verdict turns
 // and it traces; Prometheus names the rank; Pyroscope has its growth; `allocscope ranks` prints both.
 func TestRanks(t *testing.T) {
+	t.Run("Pyroscope with storage v1, Prometheus 2", func(t *testing.T) {
+		followLeak(t, startPyroscope(t, storageV1), prometheus2)
+	})
+	t.Run("Pyroscope with storage v2, Prometheus 3", func(t *testing.T) {
+		followLeak(t, startPyroscope(t, storageV2), prometheus3(t))
+	})
+}
+
+func followLeak(t *testing.T, pyroscope *pyroscope, prometheusProgram string) {
 	const job, size, leaking = "run-8", 8, 5
-	pyroscope := startPyroscope(t)
 	a := startAgent(t, "--env=TORCHELASTIC_RUN_ID="+job, "--min-rss=32MiB",
 		"--duration=30s", "--speed=100", "--push="+pyroscope.url)
-	prometheus := startPrometheus(t, fmt.Sprintf(scrapeEachSecond, a.address))
+	prometheus := startPrometheus(t, prometheusProgram, fmt.Sprintf(scrapeEachSecond, a.address))
 	startRanks(t, job, size, leaking, 4_000_000, 64_000_000)
 	page := func() (string, error) { return get("http://" + a.address + "/metrics") }
 	awaitRanks(t, page, job, "0", "1", "2", "3", "4", "5", "6", "7")

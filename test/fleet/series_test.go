@@ -77,8 +77,9 @@ func TestSeries(t *testing.T) {
 	go agents.ListenAndServe() //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { agents.Close() })
 
-	p := startPrometheus(t, "global: {scrape_interval: 15s}\nscrape_configs:\n  - job_name: allocscope\n"+
-		"    static_configs:\n      - "+strings.Join(targets, "\n      - ")+"\n")
+	p := startPrometheus(t, prometheus2,
+		"global: {scrape_interval: 15s}\nscrape_configs:\n  - job_name: allocscope\n"+
+			"    static_configs:\n      - "+strings.Join(targets, "\n      - ")+"\n")
 
 	began := time.Now()
 	await(t, "all agents have been scraped twice", func() string {

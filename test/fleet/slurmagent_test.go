@@ -102,7 +102,7 @@ func asUnit(t *testing.T, folder string, options ...string) {
 // TestSlurm runs jobs of an ordinary user in a cluster whose Prolog starts the agent, and whose
 // Epilog stops it.
 func TestSlurm(t *testing.T) {
-	server := startPyroscope(t)
+	server := startPyroscope(t, storageV1)
 	folder, err := os.MkdirTemp("", "allocscope-unit-")
 	if err != nil {
 		t.Fatal(err)

@@ -516,3 +516,20 @@ func TestTitle(t *testing.T) {
 		t.Errorf("%q", title)
 	}
 }
+
+// A line that calls C by ctypes lacks the free, not ctypes.
+func TestExtensionStep(t *testing.T) {
+	s := &summary.Summary{Suspects: []summary.Suspect{{
+		Function: "encode (/home/me/d.py:6)", Path: []string{"encode (/home/me/d.py:6)"},
+	}}}
+	for library, want := range map[string]string{
+		"_ctypes.cpython-311-x86_64-linux-gnu.so": "find the free that d.py:6 lacks for memory of C, " +
+			"or what keeps it",
+		"_imaging.cpython-311-x86_64-linux-gnu.so": "find what keeps what that line allocates, or the " +
+			"free that _imaging lacks",
+	} {
+		if got := extensionStep(s, library); got != want {
+			t.Errorf("%s: %q, want %q", library, got, want)
+		}
+	}
+}

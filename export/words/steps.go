@@ -236,8 +236,17 @@ func extensionStep(s *summary.Summary, library string) string {
 			return "look at " + libraryFrame(inC) + ": it keeps what it allocates, or lacks a free"
 		}
 	}
-	return "find what keeps what that line allocates, or the free that " + library + " lacks"
+	name, _, _ := strings.Cut(library, ".cpython-")
+	if slices.Contains(foreignCalls, name) && len(s.Suspects) > 0 {
+		place := cmp.Or(userPlace(s.Suspects[0]), "that line")
+		return "find the free that " + place + " lacks for memory of C, or what keeps it"
+	}
+	return "find what keeps what that line allocates, or the free that " + name + " lacks"
 }
+
+// foreignCalls are extensions by which lines of Python call functions of C: a missing free is missing
+// in these lines.
+var foreignCalls = []string{"_ctypes", "_cffi_backend"}
 
 // isGoRuntime reports whether a frame is of Go's runtime, which calls mmap by cgo in some programs.
 func isGoRuntime(frame string) bool {

@@ -55,7 +55,8 @@ type Surroundings struct {
 	// RAMFiles are the file systems in RAM that the tree sees and that have grown, the largest growth
 	// first.
 	RAMFiles []RAMFiles
-	Containers
+	// Container of the job, at both ends of the trace.
+	Container Containers
 }
 
 // RAMFiles are a tmpfs, as the process that the user named sees it, and how it has grown since tracing

@@ -82,8 +82,8 @@ func (s *Session) Surroundings() growth.Surroundings {
 	s.follower.readContainer()
 	return growth.Surroundings{
 		Others: s.follower.otherProcesses(), IsIdle: s.follower.isIdle(),
-		RAMFiles:   s.follower.session.Process.RAMFilesSince(s.follower.ramFiles),
-		Containers: s.follower.containers,
+		RAMFiles:  s.follower.session.Process.RAMFilesSince(s.follower.ramFiles),
+		Container: s.follower.containers,
 	}
 }
 

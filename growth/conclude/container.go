@@ -42,7 +42,7 @@ var containerKinds = []growth.ContainerKind{
 
 // containerOf compares the memory of the container at both moments; nil: the job is in none.
 func containerOf(t *Trace) *Container {
-	first, last := t.Containers.First, t.Containers.Last
+	first, last := t.Container.First, t.Container.Last
 	if first == nil || last == nil {
 		return nil
 	}

@@ -30,7 +30,7 @@ func TestContainer(t *testing.T) {
 	last.Charged += (maxContainerRows + 5) * 4096
 
 	trace := traceOf(member{1, growth.RoleTrainer, true, flat(600)})
-	trace.Containers = growth.Containers{First: first, Last: last}
+	trace.Container = growth.Containers{First: first, Last: last}
 	c := conclude(trace).Container
 
 	var start, end int64

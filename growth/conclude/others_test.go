@@ -263,7 +263,7 @@ func TestOutside(t *testing.T) {
 	foreign := []growth.RAMFiles{{Path: "/dev/shm", Growth: 1200 * mib, Left: 600 * mib, NewBytes: mib}}
 
 	withRow := func(trace *Trace, kind growth.ContainerKind) *Trace {
-		trace.Containers = growth.Containers{
+		trace.Container = growth.Containers{
 			First: &growth.Container{Charged: 600 * mib},
 			Last: &growth.Container{
 				Charged: 1800 * mib,

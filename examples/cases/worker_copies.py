@@ -14,7 +14,7 @@ SAMPLES, BATCH, WORKERS, BATCHES_PER_SECOND = 400_000, 64, 2, 5
 
 class Annotations(Dataset):
     def __init__(self):
-        self.infos = [{"token": f"sample-{i}", "box": [i, i + 1.5, i + 2.5]} for i in range(SAMPLES)]
+        self.infos = [{"token": f"sample-{i}", "box": [i, i + 0.5]} for i in range(SAMPLES)]
         if FIXED:
             pickled = [pickle.dumps(info) for info in self.infos]
             self.ends = numpy.cumsum([len(one) for one in pickled])
@@ -32,7 +32,8 @@ class Annotations(Dataset):
 
 
 torch.set_num_threads(1)
-loader = DataLoader(Annotations(), BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True)
+data = Annotations()
+loader = DataLoader(data, BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True)
 while True:
     for _ in loader:
         time.sleep(1 / BATCHES_PER_SECOND)

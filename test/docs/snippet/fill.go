@@ -16,6 +16,9 @@ var place = regexp.MustCompile(`(?m)^== (\S+):([0-9]+)\n`)
 func (p Page) Fill(output string) (Page, error) {
 	lines := strings.Split(p.Text, "\n")
 	places := place.FindAllStringSubmatchIndex(output, -1)
+	if len(places) == 0 {
+		return p, fmt.Errorf("%s: there is no output of snippets", p.Path)
+	}
 
 	// From the last to the first, so that the numbers of the lines above stay true.
 	for i, at := range slices.Backward(places) {

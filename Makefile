@@ -53,6 +53,7 @@ TRUTH_PACKAGES    := gcc g++ libc6-dev dpkg-dev xz-utils bzip2 debootstrap debia
 	python3 python3-pil python3-numpy libpython3.11-testsuite python3.11-dbg stress-ng
 DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 python3-pil \
 	python3-torch
+CASES_PACKAGES    := g++ python3 python3-torch python3-numpy
 FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd util-linux wget \
 	python3
 DIST_PACKAGES     := gcc libc6-dev $(DIST_CROSS)
@@ -342,6 +343,11 @@ docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m), take picture
 docs-run: build ## Run the guides' commands in containers, Slurm and trainers, 10 minutes; DOCS chooses
 	@.ci/packages $(DOCS_PACKAGES)
 	$(ROOT_GO) test/docs/run $(DOCS)
+
+.PHONY: docs-cases
+docs-cases: build ## Trace the programs of examples/cases, write docs/cases.md: a quarter of an hour
+	@.ci/packages $(CASES_PACKAGES)
+	$(ROOT_GO) test/docs/run cases
 
 # FLEET is a pattern of tests: Container, Dashboard, FullSpool, Load, Manifests, Ranks, Resent,
 # SeccompProfile, Series, Slurm, Unit; default all.

@@ -150,9 +150,10 @@ func (s *Summary) steps() []Step {
 	switch s.WhyCode {
 	case verdict.ReasonWorkers:
 		if g := s.GrowingGroup(); g != nil {
-			return []Step{{
+			d := CopiesOf(s)
+			return withFirst(d != nil, Step{Code: StepCause, Cause: diagnosis.CopyOnWrite}, Step{
 				Code: StepTrace, PID: g.LargestPID, DurationS: otherProcessSeconds, NoChildren: true,
-			}}
+			})
 		}
 	case verdict.ReasonReplaced:
 		g := s.ReplacedGroup()

@@ -3,6 +3,7 @@ package summary
 import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -152,6 +153,20 @@ func (s *Summary) GrowingGroup() *Group {
 		}
 	}
 	return fastest
+}
+
+// CopiesOf is the diagnosis that most growth of the tree is pages which its workers share with their
+// parent and copy; nil: it is not, or the verdict is not about workers.
+func CopiesOf(s *Summary) *Diagnosis {
+	if s.WhyCode != verdict.ReasonWorkers {
+		return nil
+	}
+	for i, d := range s.Diagnoses {
+		if d.Process == 0 && d.Cause == diagnosis.CopyOnWrite && d.Share > 0.5 {
+			return &s.Diagnoses[i]
+		}
+	}
+	return nil
 }
 
 // ReplacedGroup is the group of which most workers grew until they were replaced; nil: there is

@@ -123,3 +123,31 @@ func TestTitleOfService(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesOfWorkers: the kernel counts the pages that workers copy, so that the cause is known
+// where none of them is traced.
+func TestCopiesOfWorkers(t *testing.T) {
+	rate := 100.0
+	s := &summary.Summary{Process: summary.Process{PID: 7}}
+	s.Class, s.WhyCode = verdict.ClassGrowing, verdict.ReasonWorkers
+	s.Groups = []summary.Group{{
+		Role: growth.RoleWorker, Processes: 2, LargestPID: 8, Verdict: verdict.ClassGrowing,
+		RateBytesPerMin: &rate,
+	}}
+
+	for _, c := range []struct {
+		share       float64
+		where, next string
+	}{
+		{0.98, "98% is copies of inherited pages", "start workers by spawn"},
+		{0.3, "not known: none of these workers was traced", "trace 8 --no-children"},
+	} {
+		s.Diagnoses = []summary.Diagnosis{{Cause: diagnosis.CopyOnWrite, Share: c.share}}
+		if got := whereLines(s, Place{}); !strings.Contains(got[0], c.where) {
+			t.Errorf("WHERE %q", got)
+		}
+		if got := nextLines(s, Place{}); !strings.Contains(got[0], c.next) {
+			t.Errorf("DO NEXT %q", got)
+		}
+	}
+}

@@ -19,7 +19,11 @@ func whereLines(s *summary.Summary, place Place) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c, missingPython(s))
 	}
+	copies := summary.CopiesOf(s)
 	switch {
+	case copies != nil:
+		return []string{fmt.Sprintf("no call site: %s is %s", sharePercent(copies.Share),
+			causes[copies.Cause].long)}
 	case s.WhyCode == verdict.ReasonWorkers:
 		return workersWhere(s, s.GrowingGroup())
 	case s.WhyCode == verdict.ReasonReplaced:

@@ -3,6 +3,8 @@
 //
 //	<!-- run: NAME -->        a test of that name runs it
 //	<!-- not run: REASON -->  none can, and why
+//
+// Fill writes the output of the code into the pages.
 package snippet
 
 import (
@@ -194,15 +196,18 @@ const prelude = "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 
 // Script returns a shell script of snippets, in their order, which ends at the first command that
 // fails. PID is replaced by the PID of the last program in the background, and the durations of
-// traces by a short one.
+// traces by a short one; empty: they stay. It prints the place of each snippet before its output.
 func Script(snippets []Snippet, short string) string {
 	var script strings.Builder
 	script.WriteString(prelude)
 	for _, s := range snippets {
-		code := duration.ReplaceAllString(s.Code, "$1 "+short)
+		code := s.Code
+		if short != "" {
+			code = duration.ReplaceAllString(code, "$1 "+short)
+		}
 		code = pid.ReplaceAllString(code, "$1$$PID$2")
 		code = background.ReplaceAllString(code, "$1&\nPID=$$!\nsleep 2")
-		fmt.Fprintf(&script, "echo '== %s:%d' >&2\n%s", s.Path, s.Line, code)
+		fmt.Fprintf(&script, "echo '== %s:%d'\n%s", s.Path, s.Line, code)
 	}
 	return script.String()
 }

@@ -51,18 +51,51 @@ func TestCommands(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
+	t.Run("durations stay", func(t *testing.T) {
+		got := Script([]Snippet{{Path: "a.md", Line: 1, Code: "allocscope trace 1 -d 10m\n"}}, "")
+		if !strings.HasSuffix(got, " -d 10m\n") {
+			t.Errorf("got:\n%s", got)
+		}
+	})
+
 	t.Run("variables stay", func(t *testing.T) {
 		const code = "PID=$(pgrep x)\nsudo allocscope doctor --pid \"$PID\"\n"
 		got := Script([]Snippet{{Path: "a.md", Line: 1, Code: code}}, "8s")
-		if want := prelude + "echo '== a.md:1' >&2\n" + code; got != want {
+		if want := prelude + "echo '== a.md:1'\n" + code; got != want {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
 		}
 	})
 
 	got := Script(Page{"a.md", page}.Snippets()[:1], "8s")
-	want := prelude + "echo '== a.md:7' >&2\npython3 train.py &\nPID=$!\nsleep 2\n" +
+	want := prelude + "echo '== a.md:7'\npython3 train.py &\nPID=$!\nsleep 2\n" +
 		"sudo allocscope trace --pid $PID \\\n--duration 8s -o before   # ten minutes\n"
 	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestFill(t *testing.T) {
+	const text = "<!-- run: x -->\n```sh\na\n```\n\nIt prints:\n\n```text\nold\n\nold\n```\n\n" +
+		"<!-- run: x -->\n```sh\nb\nc\n```\n\n```text\n```\nThe end.\n"
+	page := Page{"a.md", text}
+
+	printed := "== a.md:3\n\n  first\n\n== b.md:3\nother\n== a.md:16\nsecond\n"
+	got, err := page.Fill(printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(text, "old\n\nold\n", "  first\n", 1)
+	want = strings.Replace(want, "```text\n```", "```text\nsecond\n```", 1)
+	if got.Text != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got.Text, want)
+	}
+	for _, printed := range []string{"", "== a.md:4\nx\n", "== a.md:3\n```\n"} {
+		if _, err := page.Fill(printed); err == nil {
+			t.Errorf("%q was taken", printed)
+		}
+	}
+	unfenced := Page{"a.md", "```sh\na\n```\n\n```sh\nb\n```\n\n```text\n```\n"}
+	if _, err := unfenced.Fill("== a.md:2\nx\n"); err == nil {
+		t.Error("took the block of the next snippet")
 	}
 }

@@ -77,10 +77,14 @@ func TestFill(t *testing.T) {
 	}
 
 	// Page cache on the active list can be dropped, too.
-	m := growth.SystemMemory{CgroupActive: 30 * gib}
+	m := growth.SystemMemory{CgroupUsed: 90 * gib, CgroupActive: 30 * gib}
 	first := growth.Headroom{Left: 10 * gib, Bytes: 100 * gib, Of: growth.LimitCgroup}
 	if use := useOf(m, first, gib); use.used != 60*gib || use.limit != 100*gib {
 		t.Errorf("with page cache %+v", use)
+	}
+	first.Left += 20 * gib // free swap
+	if use := useOf(m, first, gib); use.used != 60*gib || use.limit != 120*gib {
+		t.Errorf("with swap %+v", use)
 	}
 	if use := useOf(m, growth.Headroom{Left: gib, Of: growth.LimitMachine}, gib); use.limit <= gib ||
 		use.used != use.limit-gib {

@@ -33,10 +33,28 @@ for line in sys.stdin:
     print("done", flush=True)
 `
 
-// TestPairedGrowth counts a share of the windows of a process before and after its records grow by
-// 3%, which is less than the error of the first count. Each trial draws other windows. The growth
-// is found, and is within its interval.
+// TestPairedGrowth counts a share of the windows of processes before and after their records grow by
+// 3%, which is less than the error of the first count. Each trial draws other windows. The growth is
+// found in nine trials of ten, and is within its interval. The trials of a process are alike, since
+// its new records lie in the same windows: there are several processes.
 func TestPairedGrowth(t *testing.T) {
+	const processes, trials = 3, 7
+	found, outside, wrong := 0, 0, 0
+	for range processes {
+		a, b, c := pairedTrials(t, trials)
+		found, outside, wrong = found+a, outside+b, wrong+c
+	}
+	const all = processes * trials
+	if found < all*9/10+1 || outside > all/5 || wrong > all/10 {
+		t.Errorf("of %d trials, the growth is found in %d, and is not within the interval in %d; "+
+			"a type that does not grow is said to in %d", all, found, outside, wrong)
+	}
+}
+
+// pairedTrials returns the trials of a process in which its growth was found, and was not within its
+// interval, and in which a type was said to grow that does not.
+func pairedTrials(t *testing.T, trials int) (found, outside, wrong int) {
+	t.Helper()
 	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", recordsScript))
 	target.Await("ready")
 	keep := func(n int) (records, steady float64) {
@@ -58,14 +76,12 @@ func TestPairedGrowth(t *testing.T) {
 		return counted
 	}
 
-	const trials = 10
 	wasRecords, _ := keep(800_000)
-	var firsts [trials]*Census
+	firsts := make([]*Census, trials)
 	for i := range firsts {
 		firsts[i] = count(0.4, nil)
 	}
 	records, _ := keep(24_000)
-	found, outside, wrong := 0, 0, 0
 	for i, first := range firsts {
 		share := []float64{1, 0.8}[i%2]
 		after := count(share, first)
@@ -87,8 +103,5 @@ func TestPairedGrowth(t *testing.T) {
 			}
 		}
 	}
-	if found < trials-1 || outside > 2 || wrong > 1 {
-		t.Errorf("of %d trials, the growth is found in %d, and is not within the interval in %d; "+
-			"a type that does not grow is said to in %d", trials, found, outside, wrong)
-	}
+	return found, outside, wrong
 }

@@ -6,6 +6,8 @@ import "time"
 type Container struct {
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
+	// Cgroup is its path, as /proc/PID/cgroup has it.
+	Cgroup string
 	// Charged is memory.current, or memory.usage_in_bytes of version 1. The rows sum to it.
 	Charged int64
 	// Limit at which the kernel throttles or ends processes; Unknown: there is none.
@@ -13,8 +15,9 @@ type Container struct {
 	Rows  []ContainerRow
 }
 
-// Containers are the memory of the container of a job when tracing began, and at the last moment at
-// which it could be read; nil: the job is in none.
+// Containers are the memory of one cgroup: the container of a job when tracing began, and at the last
+// moment at which it could be read; nil: the job is in none. Where another limit becomes the nearest
+// one meanwhile, the container is that cgroup, and First is of that moment.
 type Containers struct{ First, Last *Container }
 
 // A ContainerRow is a part of the memory of a container.

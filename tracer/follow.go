@@ -358,7 +358,7 @@ func (f *follower) readContainer() {
 	if now == nil {
 		return
 	}
-	if f.containers.First == nil {
+	if f.containers.First == nil || f.containers.First.Cgroup != now.Cgroup {
 		f.containers.First = now
 	}
 	f.containers.Last = now

@@ -289,7 +289,8 @@ func TestKilled(t *testing.T) {
 	s.mu.Unlock()
 	spool := filepath.Join(t.TempDir(), "spool")
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
-	child.Env = append(os.Environ(), killedSpool+"="+spool, killedURL+"="+s.URL)
+	child.Env = append(os.Environ(), killedSpool+"="+spool, killedURL+"="+s.URL,
+		"TMPDIR="+t.TempDir()) // which it does not remove itself
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}

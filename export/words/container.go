@@ -50,26 +50,60 @@ func ContainerTitle(c *summary.Container) string {
 // containerLabel names a row: "anonymous memory of PID 12 (python3)", "shared memory and files in
 // RAM: /dev/shm/x of PID 12 (python3)".
 func containerLabel(r summary.ContainerRow) string {
-	holder := ""
-	if r.PID != 0 {
-		holder = fmt.Sprintf("PID %d (%s)", r.PID, r.Name)
-	}
 	kind := containerKinds[r.Kind]
-	switch {
-	case r.Count > 0 && r.Kind == growth.ContainerAnonymous:
-		return "anonymous memory of " + units.Plural(r.Count, "other process", "other processes")
-	case r.Kind == growth.ContainerAnonymous && r.PID != 0:
-		return "anonymous memory of " + holder
-	case r.Kind == growth.ContainerAnonymous:
-		return "anonymous memory of no process in it"
-	case r.File == "" && (r.Kind == growth.ContainerShared || r.Kind == growth.ContainerCache):
-		return kind + ": the rest"
-	case r.File == "":
-		return kind
-	case holder == "":
-		return kind + ": " + r.File
+	switch r.Kind {
+	case growth.ContainerAnonymous:
+		return "anonymous memory of " + processesText(r)
+	case growth.ContainerShared, growth.ContainerCache:
+		return kind + ": " + containerFiles(r, r.File)
 	}
-	return kind + ": " + r.File + " of " + holder
+	return kind
+}
+
+// processesText names the processes of a row of anonymous memory.
+func processesText(r summary.ContainerRow) string {
+	switch {
+	case r.Count > 1 || r.Count == 1 && r.PID == 0:
+		return units.Plural(r.Count, "smaller process", "smaller processes")
+	case r.PID != 0:
+		return processName(r)
+	}
+	return "no process in it"
+}
+
+// containerFiles names the files of a row, of which the largest has a name.
+func containerFiles(r summary.ContainerRow, name string) string {
+	switch {
+	case r.Count > 0:
+		name = units.Plural(r.Count, "smaller file", "smaller files")
+	case r.File == "":
+		return "the rest"
+	}
+	if r.PID != 0 {
+		name += " of " + processName(r)
+	}
+	return name
+}
+
+func processName(r summary.ContainerRow) string { return fmt.Sprintf("PID %d (%s)", r.PID, r.Name) }
+
+// grownFiles names the files in RAM of the container that have grown most, where they are known.
+func grownFiles(c *summary.Container) []string {
+	if c == nil {
+		return nil
+	}
+	var most summary.ContainerRow
+	for _, r := range c.Rows {
+		isKnown := r.Kind == growth.ContainerShared && (r.File != "" || r.Count > 0)
+		if isKnown && r.EndBytes-r.StartBytes > most.EndBytes-most.StartBytes {
+			most = r
+		}
+	}
+	grown := most.EndBytes - most.StartBytes
+	if grown <= 0 {
+		return nil
+	}
+	return []string{containerFiles(most, most.File) + ", " + units.Signed(float64(grown))}
 }
 
 // containerNotes say which memory outside of the traced processes is a large part of the container,
@@ -97,11 +131,6 @@ func containerNotes(s *summary.Summary) []string {
 
 // besideText names the sum of one kind, with the process or the file of its largest row.
 func besideText(r summary.ContainerRow) string {
-	holder := ""
-	if r.PID != 0 {
-		holder = fmt.Sprintf("PID %d (%s)", r.PID, r.Name)
-	}
-
 	text := containerKinds[r.Kind]
 	switch r.Kind {
 	case growth.ContainerAnonymous:
@@ -111,12 +140,10 @@ func besideText(r summary.ContainerRow) string {
 	}
 
 	switch {
-	case r.File != "" && holder != "":
-		return text + ", most in " + fileName(r.File) + " of " + holder
-	case r.File != "":
-		return text + ", most in " + fileName(r.File)
-	case holder != "":
-		return text + ", most of " + holder
+	case r.File != "" || r.Count > 0 && r.Kind != growth.ContainerAnonymous:
+		return text + ", most in " + containerFiles(r, fileName(r.File))
+	case r.PID != 0:
+		return text + ", most of " + processName(r)
 	}
 	return text
 }

@@ -2,10 +2,12 @@ package words
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 )
 
 func TestContainerNotes(t *testing.T) {
@@ -54,6 +56,8 @@ func TestContainerLabels(t *testing.T) {
 		summary.ContainerRow{Kind: growth.ContainerShared, File: "/dev/shm/x"},
 		summary.ContainerRow{Kind: growth.ContainerShared, File: "/dev/shm/x", PID: 3, Name: "python3"},
 		summary.ContainerRow{Kind: growth.ContainerCache, File: "/data/x", PID: 3, Name: "python3"},
+		summary.ContainerRow{Kind: growth.ContainerShared, Count: 3},
+		summary.ContainerRow{Kind: growth.ContainerShared, Count: 3, PID: 3, Name: "python3"},
 	)
 	for _, r := range rows {
 		label := containerLabel(r)
@@ -61,5 +65,29 @@ func TestContainerLabels(t *testing.T) {
 			t.Errorf("%+v and %+v are %q", r, other, label)
 		}
 		seen[label] = r
+	}
+}
+
+// Files in RAM that have no path are named by their holder.
+func TestOutsideWhere(t *testing.T) {
+	const mib = 1 << 20
+	s := &summary.Summary{
+		Outside: &summary.Outside{Kind: conclude.OutsideFiles, InCgroup: true},
+		Container: &summary.Container{Rows: []summary.ContainerRow{
+			{Kind: growth.ContainerAnonymous, PID: 5, Name: "python3", EndBytes: 900 * mib},
+			{Kind: growth.ContainerShared, PID: 5, Name: "python3", File: "/memfd:a (deleted)", EndBytes: mib},
+			{Kind: growth.ContainerShared, PID: 5, Name: "python3", Count: 172, EndBytes: 180 * mib},
+			{Kind: growth.ContainerShared, EndBytes: 200 * mib},
+		}},
+	}
+	want := []string{"172 smaller files of PID 5 (python3), +180 MiB"}
+	if got := outsideWhere(s); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := unlinkStep(s); !strings.HasPrefix(got, "close or unlink the files in RAM") {
+		t.Errorf("%q: none of them has a path", got)
+	}
+	if s.Container = nil; outsideWhere(s) != nil || !strings.HasPrefix(unlinkStep(s), "unlink ") {
+		t.Errorf("without rows: %q, %q", outsideWhere(s), unlinkStep(s))
 	}
 }

@@ -29,7 +29,7 @@ func whereLines(s *summary.Summary, place Place) []string {
 	case s.WhyCode == verdict.ReasonReplaced:
 		return workersWhere(s, s.ReplacedGroup())
 	case s.WhyCode == verdict.ReasonOutside:
-		return outsideWhere(s.Outside)
+		return outsideWhere(s)
 	case !grows(s) && !onlyFilesGrow(s):
 		return nil
 	}

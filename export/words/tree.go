@@ -188,8 +188,14 @@ func outsideWho(o *summary.Outside) []string {
 }
 
 // outsideWhere names the files in RAM.
-func outsideWhere(o *summary.Outside) []string {
-	if o == nil || o.Largest == "" {
+func outsideWhere(s *summary.Summary) []string {
+	o := s.Outside
+	switch {
+	case o == nil:
+		return nil
+	case o.Largest == "" && o.Kind == conclude.OutsideFiles:
+		return grownFiles(s.Container)
+	case o.Largest == "":
 		return nil
 	}
 	text := o.Largest
@@ -285,8 +291,11 @@ func saveStep(s *summary.Summary) string {
 // unlinkStep is what to do about files in RAM.
 func unlinkStep(s *summary.Summary) string {
 	where := "/dev/shm"
-	if s.Outside != nil && s.Outside.Path != "" {
+	switch {
+	case s.Outside != nil && s.Outside.Path != "":
 		where = s.Outside.Path
+	case len(grownFiles(s.Container)) > 0:
+		return "close or unlink the files in RAM of WHERE when done: they stay while a process holds them"
 	}
 	return "unlink what is written below " + where + " when done: SharedMemory.unlink(), os.unlink()"
 }

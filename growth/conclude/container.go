@@ -81,30 +81,56 @@ func containerOf(t *Trace) *Container {
 	return c
 }
 
-// rowsOf are the rows of one kind: the largest, and one for all others.
+// rowsOf are the rows of one kind: the largest, one for the others in the job and one for the others
+// outside, and the rest.
 func rowsOf(all []ContainerRow, kind growth.ContainerKind) (rows []ContainerRow) {
-	rest := ContainerRow{ContainerRow: growth.ContainerRow{Kind: kind}}
+	var inJob, outside, rest ContainerRow
 	for _, r := range all {
 		switch {
 		case r.Kind != kind:
 		case r.Key == "":
-			rest.Start += r.Start
-			rest.End += r.End
+			rest.add(&r)
 		default:
 			rows = append(rows, r)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b ContainerRow) int { return cmp.Compare(b.size(), a.size()) })
-	for i := maxContainerRows; i < len(rows); i++ {
-		rest.Count++
-		rest.Start += rows[i].Start
-		rest.End += rows[i].End
+	small := rows[min(len(rows), maxContainerRows):]
+	for i := range small {
+		if small[i].InJob {
+			inJob.addSmall(&small[i])
+		} else {
+			outside.addSmall(&small[i])
+		}
 	}
-	rows = rows[:min(len(rows), maxContainerRows)]
-	if rest.Start != 0 || rest.End != 0 {
-		rows = append(rows, rest)
+
+	rows = slices.Clone(rows[:len(rows)-len(small)])
+	for _, sum := range []ContainerRow{inJob, outside, rest} {
+		if sum.Start != 0 || sum.End != 0 {
+			sum.Kind = kind
+			rows = append(rows, sum)
+		}
 	}
 	return rows
+}
+
+func (r *ContainerRow) add(other *ContainerRow) {
+	r.Start += other.Start
+	r.End += other.End
+}
+
+// addSmall adds a row to a sum, which has a process if all of its rows have the same one.
+func (r *ContainerRow) addSmall(other *ContainerRow) {
+	switch r.Count {
+	case 0:
+		r.PID, r.Name, r.InJob = other.PID, other.Name, other.InJob
+	default:
+		if r.PID != other.PID {
+			r.PID, r.Name = 0, ""
+		}
+	}
+	r.Count++
+	r.add(other)
 }
 
 // minContainerShare is the share of the charge from which memory outside of the job is worth a

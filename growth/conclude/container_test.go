@@ -27,21 +27,23 @@ func TestContainer(t *testing.T) {
 		last.Rows = append(last.Rows, row(growth.ContainerAnonymous, fmt.Sprint(10+i), 10+i, 0))
 		last.Rows[len(last.Rows)-1].Bytes = 4096
 	}
-	last.Charged += (maxContainerRows + 5) * 4096
+	for i := range maxContainerRows + 5 { // and small files of the traced process
+		last.Rows = append(last.Rows, row(growth.ContainerShared, fmt.Sprint("/memfd:", i), 1, 0))
+		last.Rows[len(last.Rows)-1].Bytes = 4096
+	}
+	last.Charged += 2 * (maxContainerRows + 5) * 4096
 
 	trace := traceOf(member{1, growth.RoleTrainer, true, flat(600)})
 	trace.Container = growth.Containers{First: first, Last: last}
 	c := conclude(trace).Container
 
 	var start, end int64
-	small := 0
+	small := make(map[growth.ContainerKind]int)
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		start += r.Start
 		end += r.End
-		if r.Kind == growth.ContainerAnonymous && r.Count > 0 {
-			small = r.Count
-		}
+		small[r.Kind] += r.Count
 		if r.InJob != (r.PID == 1) {
 			t.Errorf("in the job: %+v", r)
 		}
@@ -49,8 +51,9 @@ func TestContainer(t *testing.T) {
 	if start != first.Charged || end != last.Charged {
 		t.Errorf("rows sum to %d and %d bytes, want %d and %d", start, end, first.Charged, last.Charged)
 	}
-	if small != 7 { // 15 processes, of which the largest eight have rows
-		t.Errorf("%d small processes are one row, want 7", small)
+	// Of 15 processes and 15 files, the largest eight have rows.
+	if small[growth.ContainerAnonymous] != 7 || small[growth.ContainerShared] != 7 {
+		t.Errorf("small ones: %v, want 7 of each", small)
 	}
 
 	// Beside the traced process: the cache is large, the sidecar and the sockets grow. Files of the

@@ -56,7 +56,9 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 		return nil
 	}
 
-	c := &growth.Container{Elapsed: elapsed, Charged: charged, Limit: cgroup.Limit()}
+	c := &growth.Container{
+		Elapsed: elapsed, Cgroup: cgroup.Path(), Charged: charged, Limit: cgroup.Limit(),
+	}
 	charge := chargeOf(&cgroup, stat, members)
 	c.Rows = append(c.Rows, anonymousRows(members, charge.anonymous)...)
 	c.Rows = append(c.Rows, fileRows(growth.ContainerShared, files.shared, charge.shared)...)

@@ -3,6 +3,8 @@ package process
 import (
 	"slices"
 	"strings"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A Cgroup accounts the memory of its members and of the cgroups below it.
@@ -38,6 +40,11 @@ func (g *Cgroup) isRoot() bool { return len(g.root)+len(g.path) == 0 }
 
 // IsV2 is false of version 1.
 func (g *Cgroup) IsV2() bool { return g.memoryFiles == memoryFilesV2 }
+
+// Path is the path of the cgroup, as /proc/PID/cgroup has it, printable.
+func (g *Cgroup) Path() string {
+	return growth.Printable("/" + strings.Join(slices.Concat(g.root, g.path), "/"))
+}
 
 // Has reports whether the cgroup accounts the memory of a process, by the text of its
 // /proc/PID/cgroup.

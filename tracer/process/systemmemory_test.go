@@ -318,24 +318,14 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 	}
 }
 
-// makeCgroup makes a cgroup that can have a memory limit.
+// makeCgroup makes a cgroup, and returns the names of its files.
 func makeCgroup(t *testing.T) (string, memoryFiles) {
 	t.Helper()
-	var refused []string
-	for _, h := range parseMounts(readFile(t, "/proc/self/mountinfo"), memoryController) {
-		folder := filepath.Join(h.mountPoint, fmt.Sprintf("allocscope-test-%d", os.Getpid()))
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			refused = append(refused, err.Error())
-			continue
-		}
-		t.Cleanup(func() { os.Remove(folder) })
-		if _, err := os.Stat(filepath.Join(folder, h.limit)); err == nil {
-			return folder, h.memoryFiles
-		}
-		refused = append(refused, folder+" does not account memory")
+	g := tracertest.NewCgroup(t)
+	if g.IsV2 {
+		return g.Folder, memoryFilesV2
 	}
-	t.Fatalf("no cgroup with a limit can be made (run as root, on the host): %q", refused)
-	return "", memoryFiles{}
+	return g.Folder, memoryFilesV1
 }
 
 func FuzzHierarchies(f *testing.F) {

@@ -62,7 +62,7 @@ const (
 	StepKeeperGraph      StepCode = "keeper-graph"      // keep no graphs in it
 	StepKeeperTracebacks StepCode = "keeper-tracebacks" // keep no tracebacks in it
 	StepKeeperCache      StepCode = "keeper-cache"      // give the lru_cache a maximum
-	StepKeeperStatic     StepCode = "keeper-static"     // native code adds to it, and removes nothing
+	StepKeeperStatic     StepCode = "keeper-static"     // native code or a library has it
 	StepKeeperThread     StepCode = "keeper-thread"     // a native thread uses it
 	StepKeeperBounded    StepCode = "keeper-bounded"    // lower the limit that the container has
 	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
@@ -440,6 +440,8 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperTracebacks
 	case s.keepsGraphs(path):
 		return StepKeeperGraph
+	case isOfLibrary(path):
+		return StepKeeperStatic // the user can change the code that adds to it, alone
 	case slices.ContainsFunc(path.Links, isGrowingContainer):
 		return StepKeeperLimit
 	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Repeated }):
@@ -448,6 +450,13 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperLimit
 	}
 	return StepKeeperClear
+}
+
+// isOfLibrary reports whether a library's own variable is the container that grows, as
+// weakref.finalize._registry.
+func isOfLibrary(p *keeper.Path) bool {
+	return p.Root.File != "" && !p.Root.IsCall() && !growth.IsUserCode("", p.Root.File, 1) &&
+		len(p.Links) > 0 && isGrowingContainer(p.Links[0])
 }
 
 // isGrowingContainer is true of a container that grows, as a queue that is filled faster than the

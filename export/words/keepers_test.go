@@ -77,6 +77,11 @@ func TestKeptBy(t *testing.T) {
 		decoded,
 		{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: -1},
 	}
+	registry := pathTo("_registry", 8)
+	registry.Root = keeper.Root{
+		Kind: keeper.RootClass, Module: "weakref", File: "/usr/lib/python3.11/weakref.py",
+		Owner: "finalize", Name: "_registry",
+	}
 	errors := pathTo("errors", 8)
 	errors.Links = append(errors.Links, keeper.Link{Type: "traceback", Entries: -1})
 
@@ -189,6 +194,14 @@ func TestKeptBy(t *testing.T) {
 				"kept by local dataset.decoded_samples of _worker_loop() (dict, 10,512 entries, +461/min)",
 			},
 			"limit local dataset.decoded_samples of _worker_loop() (worker.py:302)",
+		},
+		"a library's variable": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{registry}},
+			[]string{
+				where, call,
+				"kept by weakref.finalize._registry (dict, 10,512 entries, +461/min) -> Image",
+			},
+			"find what adds to weakref.finalize._registry and removes nothing",
 		},
 		"traceback": {
 			keeper.Search{Samples: 8, Paths: []keeper.Path{errors}},

@@ -313,10 +313,12 @@ func siteLines(c summary.Suspect, missing string) []string {
 	line := siteText(c, own) + mark
 	callee := libraryFrame(summary.CalleeOf(chain[:at]))
 	if callee != "" && inC == "" && !strings.Contains(callee, "<locals>") { // a decorator's
-		line += "; calls " + callee
-		if len(line) > ResultWidth-labelWidth {
-			function, _, _ := strings.Cut(callee, " (")
-			line = siteText(c, own) + mark + "; calls " + function
+		function, _, _ := strings.Cut(callee, " (")
+		for _, callee := range []string{callee, function} {
+			if more := line + "; calls " + callee; len(more) <= ResultWidth-labelWidth {
+				line = more
+				break
+			}
 		}
 	}
 	if c.Sites > 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -57,6 +58,16 @@ func TestSiteLines(t *testing.T) {
 		"a library without names": {
 			summary.Suspect{Function: add, Path: []string{add, "libx.so.1+0x4a6 (/usr/lib/libx.so.1)"}},
 			[]string{"train.py:12  Meter.add()   <- your code; calls libx.so.1"},
+		},
+		"two lines and a long name": {
+			summary.Suspect{
+				Function: add, Path: []string{
+					add, "_multiarray_umath.cpython-311-x86_64-linux-gnu.so+0xde138 (/usr/lib/numpy/core/" +
+						"_multiarray_umath.cpython-311-x86_64-linux-gnu.so)",
+				},
+				Lines: []trend.LineShare{{Line: 12, Share: 0.5}, {Line: 13, Share: 0.5}},
+			},
+			[]string{"train.py:12 (50% of it), :13 (50%)  Meter.add()   <- your code"},
 		},
 		"a program in C": {
 			summary.Suspect{

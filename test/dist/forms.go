@@ -2,6 +2,9 @@ package main
 
 import "strings"
 
+// removeCache removes the tables of traces, where no script of a package does so.
+const removeCache = "; rm -r /var/cache/allocscope-tables"
+
 // casesFor returns the cases that install a file of dist/, none for a file that is only checked;
 // nil if the name is not known.
 func casesFor(file string) []testCase {
@@ -28,14 +31,14 @@ func casesFor(file string) []testCase {
 			prepare: "python3 -m venv /opt/venv",
 			install: "/opt/venv/bin/pip install --no-index $FILE",
 			program: "/opt/venv/bin/allocscope",
-			remove:  "/opt/venv/bin/pip uninstall -y allocscope",
+			remove:  "/opt/venv/bin/pip uninstall -y allocscope" + removeCache,
 		})
 	case has("-linux-amd64.tar.gz"):
 		return inDistributions(testCase{
 			form: "tar", file: file,
 			install: "tar -C /opt -xf $FILE",
 			program: "/opt/" + name + "/allocscope",
-			remove:  "rm -r /opt/" + name,
+			remove:  "rm -r /opt/" + name + removeCache,
 		})
 	case has(".x86_64.rpm"):
 		return []testCase{rpmCase(file)}
@@ -109,7 +112,7 @@ func musllinuxCases(file string) []testCase {
 			install: `python3 -m pip install --no-index --no-compile --target /opt/target \
 				--only-binary=:all: --platform musllinux_1_1_x86_64 $FILE`,
 			program: "/opt/target/bin/allocscope",
-			remove:  "rm -r /opt/target",
+			remove:  "rm -r /opt/target" + removeCache,
 			leaks:   []leak{listLeak},
 		},
 	}

@@ -189,6 +189,28 @@ func TestPinned(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
+	// The kept objects are more of the growth, so that the verdict is not about the freed memory.
+	growing := because(grown(verdict.ClassGrowing, verdict.ReasonStillGrowing), diagnosis.Fragmentation, 75)
+	because(growing, diagnosis.HeapLeak, 25)
+	growing.Keepers = s.Keepers
+	pinned.Share = 0.75
+	growing.Evidence = &summary.Evidence{For: []conclude.Fact{pinned}}
+	const look = "does len(train.kept) have to grow? If not, give it a limit, or remove entries"
+	lasting := "If it lasts: " + stepTexts[summary.StepOneArena]
+	if next := nextLines(growing, Place{}); len(next) != 3 || next[0] != look || next[2] != lasting {
+		t.Errorf("%q", next)
+	}
+	const pin = "for a leak: 75% is freed memory that kept objects can pin: 4,800 more/min"
+	if got := sureLines(growing)[0]; got != pin {
+		t.Errorf("%q, want %q", got, pin)
+	}
+	growing.Class, growing.WhyCode = verdict.ClassLeak, verdict.ReasonNoPlateau
+	next = nextLines(growing, Place{})
+	if len(next) != 3 || next[0] != "give train.kept a limit, or remove entries when done" ||
+		next[1] != stepTexts[summary.StepOneArena] {
+		t.Errorf("%q", next)
+	}
+
 	flat := grown(verdict.ClassPlateau, verdict.ReasonNoGrowth)
 	flat.Keepers = s.Keepers
 	gains := conclude.Fact{Code: conclude.FactGains, PerMinute: 4800, Length: 200}

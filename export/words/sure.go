@@ -74,7 +74,10 @@ var factTexts = map[conclude.FactCode]factText{
 	},
 	conclude.FactKept: said("a variable keeps it"),
 	conclude.FactPins: func(f conclude.Fact, _ summary.Verdict) string {
-		const text = "kept objects can pin it"
+		text := "kept objects can pin it"
+		if f.Share > 0 {
+			text = sharePercent(f.Share) + " is freed memory that kept objects can pin"
+		}
 		if f.PerMinute == 0 {
 			return text
 		}

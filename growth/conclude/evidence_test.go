@@ -300,6 +300,27 @@ func TestFacts(t *testing.T) {
 			[]FactCode{FactPins},
 			nil,
 		},
+		"freed memory beside kept objects": {
+			func(_ *verdict.Verdict, r *Result) {
+				cause(r, diagnosis.Fragmentation, 0.75)
+				r.Keepers = []keeper.Search{keepsType(8, 5)}
+			},
+			[]FactCode{FactPins},
+			nil,
+		},
+		"freed memory beside objects that nobody is known to keep": {
+			func(_ *verdict.Verdict, r *Result) { cause(r, diagnosis.Fragmentation, 0.75) },
+			nil,
+			[]FactCode{FactFreedKept},
+		},
+		"little freed memory beside kept objects": {
+			func(_ *verdict.Verdict, r *Result) {
+				cause(r, diagnosis.Fragmentation, 0.4)
+				r.Keepers = []keeper.Search{keepsType(8, 5)}
+			},
+			nil,
+			[]FactCode{FactFreedKept},
+		},
 		"a stack's objects are kept": {
 			func(v *verdict.Verdict, r *Result) {
 				v.Reason = verdict.ReasonFragmentation

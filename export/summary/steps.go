@@ -82,6 +82,7 @@ type StepCondition string
 // The conditions.
 const (
 	StepIfLasting   StepCondition = "if-lasting"    // if the growth lasts
+	StepIfResumed   StepCondition = "if-resumed"    // if growth that has ended begins again
 	StepLook        StepCondition = "look"          // see whether the growth is meant to be
 	StepAfterWarmup StepCondition = "after-warm-up" // nothing is to be done until then
 	StepOptional    StepCondition = "optional"
@@ -170,7 +171,12 @@ func (s *Summary) steps() []Step {
 		}
 		return []Step{{Code: StepTrace, PID: s.Other.PID, DurationS: otherProcessSeconds}}
 	case verdict.ClassTooShort:
-		return []Step{longer}
+		remedy, isKnown := s.remedy()
+		if s.WhyCode != verdict.ReasonGrowthEnded || !isKnown {
+			return []Step{longer}
+		}
+		remedy.When = StepIfResumed
+		return []Step{longer, remedy, view}
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return s.stableSteps(longer)
 	case verdict.ClassFillsUp:

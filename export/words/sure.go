@@ -478,7 +478,7 @@ func noDataText(v summary.Verdict) string {
 	case v.WhyCode == verdict.ReasonHalted:
 		text = Reason(v)
 	case v.Segment == nil || *v.Segment <= 0:
-	case v.WhyCode == verdict.ReasonPlateauTooYoung && slices.ContainsFunc(v.Phases, isWarmup):
+	case v.WhyCode == verdict.ReasonGrowthEnded:
 		text = "too short: it has grown until " + lengthText(*v.Segment, v.InSteps()) + " before the end"
 	default:
 		text = "too short: " + lengthText(*v.Segment, v.InSteps()) + " were judged"

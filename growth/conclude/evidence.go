@@ -312,6 +312,8 @@ func gains(k *known) (Fact, bool) {
 	switch {
 	case k.result == nil:
 		return Fact{}, false
+	case k.Reason == verdict.ReasonGrowthEnded: // it may no longer gain any
+		return Fact{}, false
 	case k.Class.IsFlat(), k.Class == verdict.ClassTooShort:
 	case !k.grows(), k.cause(diagnosis.Undecided) < minSites,
 		mainSearch(&k.result.Main, k.result.Keepers) != nil:

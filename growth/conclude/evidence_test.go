@@ -427,6 +427,37 @@ func TestGains(t *testing.T) {
 	}
 }
 
+// TestGrowthEnded has no rates of containers where the growth has ended.
+func TestGrowthEnded(t *testing.T) {
+	trace := leaking()
+	const end = 600 * time.Second
+	process := trace.History.Main()
+	for i := range process.Timeline {
+		s := &process.Timeline[i]
+		s.RSS = min(s.RSS, int64(1024+end.Seconds())*mib)
+	}
+	for _, s := range trace.Snapshots {
+		h := &s.Holdings[0]
+		h.InuseBytes = min(h.InuseBytes, int64(end.Seconds())*mib)
+	}
+	found := keepsType(8, 5)
+	l := &found.Paths[0].Links[0]
+	l.AppendOnly, l.GrowthS = true, 100
+	found.PID, found.Elapsed = trainerPID, end
+	trace.Keepers = []keeper.Search{found}
+
+	r := trace.Conclude(trace.Judge())
+	if r.Main.Reason != verdict.ReasonGrowthEnded || len(r.Main.Suspects) != 1 {
+		t.Fatalf("%s (%s), %+v", r.Main.Class, r.Main.Reason, r.Main.Suspects)
+	}
+	if _, ok := gains(&known{Verdict: r.Main.Verdict, result: &r}); ok {
+		t.Error("it may gain no entries any more")
+	}
+	if got := r.Keepers[0].Paths[0].Links[0]; got.PerMinute != 0 || got.AppendOnly || l.PerMinute == 0 {
+		t.Errorf("%+v of %+v", got, *l)
+	}
+}
+
 // TestElsewhere: where other memory grows than the memory of the process, its call sites and kinds
 // of memory are no evidence.
 func TestElsewhere(t *testing.T) {

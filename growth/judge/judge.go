@@ -69,7 +69,7 @@ func Process(c Case) Judgement {
 	snapshots, isCalm := c.OwnSnapshots()
 	j.InSpikes = !isCalm
 	j.Window = c.StackWindow(j.Judged, snapshots)
-	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Judged.Rate)
+	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.rateIn(timeline))
 	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
 
@@ -82,6 +82,16 @@ func Process(c Case) Judgement {
 
 	j.Decide()
 	return j
+}
+
+// rateIn is the growth of RSS over the window of stacks, in bytes per second.
+func (j *Judgement) rateIn(timeline growth.Timeline) float64 {
+	if j.Judged.Reason != verdict.ReasonGrowthEnded {
+		return j.Judged.Rate
+	}
+	calm := spike.Without(timeline)
+	grown := calm.RSSAt(j.Window.To) - calm.RSSAt(j.Window.From)
+	return float64(grown) / (j.Window.To - j.Window.From).Seconds()
 }
 
 // Decide decides the verdict again, by Findings that have changed.
@@ -150,7 +160,8 @@ func (j *Judgement) evidence(
 
 	e = diagnosis.Evidence{
 		PID: c.Process.PID, Class: j.Judged.Class, Rows: breakdown.RSS(start, end),
-		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
+		HasEnded: j.Judged.Reason == verdict.ReasonGrowthEnded,
+		Start:    start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
 		Trends: j.Trends, Missing: claim.Missing(end), Components: c.Components,
 		Freed: freedBetween(start, end),
 	}
@@ -288,7 +299,7 @@ func newCode(pid int, snapshots []*growth.Snapshot, w trend.Window) float64 {
 }
 
 // StackWindow is the window over which stacks are judged. It begins with the last segment of a
-// verdict, and not before all growth comes from bursts.
+// verdict, or with the growth that ended there, and not before all growth comes from bursts.
 func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend.Window {
 	if len(snapshots) == 0 {
 		return trend.Window{}
@@ -300,7 +311,11 @@ func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend
 	w := trend.Window{From: c.Process.From, To: last.Elapsed}
 	w.From += time.Duration(ignoredShare * float64(w.To-w.From))
 
-	for _, from := range []float64{v.Start, v.From} {
+	begin := v.From
+	if p, ok := v.EndedGrowth(); ok {
+		begin = p.From
+	}
+	for _, from := range []float64{v.Start, begin} {
 		at := time.Duration(from * float64(time.Second))
 		if !math.IsNaN(from) && at > w.From && at < w.To {
 			w.From = at

@@ -42,6 +42,15 @@ func Inconclusive(before, after string) string {
 	return "before (" + before + ") and after (" + after + ") are not conclusive"
 }
 
+// OfWorkers is a note on traces in which workers grow that were not traced. inTree: the memory of the
+// whole tree is compared.
+func OfWorkers(inTree bool) string {
+	if inTree {
+		return "workers grow that were not traced: the tables are about all processes of the tree, by kind"
+	}
+	return "workers grow that were not traced: the tables have nothing of them"
+}
+
 // Rest is the largest growth that may be left, in bytes per unit: "/min" or "/step".
 func Rest(bytes float64, unit string) string {
 	return "up to " + units.Bytes(bytes) + unit + " may be left"

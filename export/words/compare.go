@@ -276,6 +276,9 @@ func RanksMissing(missing, all int, first []int) string {
 		units.Plural(missing, "rank is", "ranks are"), all, strings.Join(names, ", "))
 }
 
+// RanksTwice is a note on ranks that all have an earlier trace.
+const RanksTwice = "each rank has an earlier trace, too: one stands out by the latest, or by both in a row"
+
 // RanksRepeated is a note on ranks that are there more than once.
 func RanksRepeated(more int) string {
 	return fmt.Sprintf("%s of a rank left out: the latest of each counts",

@@ -350,7 +350,7 @@ func (e *Earlier) searches() (all []keeper.Search) {
 		return nil
 	}
 	for _, pid := range e.traced() {
-		all = append(all, e.summary.SearchesOf(pid)...)
+		all = append(all, summary.SearchesOf(e.summary, pid)...)
 	}
 	return all
 }

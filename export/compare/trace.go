@@ -137,8 +137,8 @@ func (t *Trace) minutes() float64 { return float64(t.Growth.DurationNanos) / 60e
 func (t *Trace) per(step bool) (float64, error) {
 	switch {
 	case t.Growth.DurationNanos <= 0:
-		return 0, fmt.Errorf("%s has no growth to compare: it ended before its memory was looked at "+
-			"twice (trace for longer, or compare the plateau.pb.gz of both)",
+		return 0, fmt.Errorf("%s has no growth to compare: it ended before a second snapshot "+
+			"(trace for longer, or compare the plateau.pb.gz of both)",
 			t.Name)
 	case step && t.Summary.StepsPerMin() == 0:
 		return 0, fmt.Errorf("%s has counted no training steps since its baseline "+

@@ -116,12 +116,13 @@ func TestTwice(t *testing.T) {
 		*twice.Ranks[0].Z != *once.Ranks[0].Z || *twice.Ranks[0].Chance >= 2**once.Ranks[0].Chance {
 		t.Errorf("%+v, once %+v", twice.Ranks[0], once.Ranks[0])
 	}
-	if !slices.Contains(twice.Notes, words.RanksTwice) || slices.Contains(once.Notes, words.RanksTwice) {
+	isTwice := func(r *Result) bool { return slices.Contains(r.Notes, words.RanksTwice) }
+	if !isTwice(twice) || isTwice(once) {
 		t.Errorf("%q, once %q", twice.Notes, once.Notes)
 	}
 
 	some := Find("", append(other[:7], all...), 0.05) // rank 7 has no earlier trace
-	if slices.Contains(some.Notes, words.RanksTwice) || *some.Ranks[0].Chance != *once.Ranks[0].Chance {
+	if isTwice(some) || *some.Ranks[0].Chance != *once.Ranks[0].Chance {
 		t.Errorf("%q, %+v", some.Notes, some.Ranks[0])
 	}
 }

@@ -105,7 +105,7 @@ func areMarked(readings []keeper.Reading) bool {
 }
 
 // SearchesOf returns the searches in a process whose containers a later trace can read again.
-func (s *Summary) SearchesOf(pid int) (searches []keeper.Search) {
+func SearchesOf(s *Summary, pid int) (searches []keeper.Search) {
 	for _, k := range s.Keepers[:min(maxKeepers, len(s.Keepers))] {
 		at := time.Duration(k.AtS * float64(time.Second))
 		if k.PID == pid && k.AtS >= 0 && k.AtS <= s.DurationS {

@@ -163,7 +163,8 @@ func TestKeepersOf(t *testing.T) {
 
 // TestSearchesOf has the readings of the first path of each answer, as a later trace reads them.
 func TestSearchesOf(t *testing.T) {
-	marked, few := keeper.Reading{Address: 1 << 46, Entries: 900}, keeper.Reading{Address: 8, Entries: 3}
+	marked := keeper.Reading{Address: 1 << 46, Entries: 900}
+	few := keeper.Reading{Address: 8, Entries: 3}
 	for _, place := range keeper.MarkPlaces(900) {
 		marked.Marks = append(marked.Marks, keeper.Mark{Place: place, Value: 1<<46 + uint64(place)})
 	}
@@ -189,7 +190,7 @@ func TestSearchesOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	back.DurationS = s.DurationS
-	got := back.SearchesOf(7)
+	got := SearchesOf(&back, 7)
 	if len(got) != 1 || got[0].PID != 7 || got[0].Elapsed != 78*time.Second || len(got[0].Paths) != 2 {
 		t.Fatalf("%+v", got)
 	}

@@ -46,7 +46,7 @@ func Inconclusive(before, after string) string {
 // whole tree is compared.
 func OfWorkers(inTree bool) string {
 	if inTree {
-		return "workers grow that were not traced: the tables are about all processes of the tree, by kind"
+		return "workers grow that were not traced: the tables are about the whole process tree, by kind"
 	}
 	return "workers grow that were not traced: the tables have nothing of them"
 }
@@ -277,7 +277,7 @@ func RanksMissing(missing, all int, first []int) string {
 }
 
 // RanksTwice is a note on ranks that all have an earlier trace.
-const RanksTwice = "each rank has an earlier trace, too: one stands out by the latest, or by both in a row"
+const RanksTwice = "each rank has an earlier trace: one stands out by the latest, or by both in a row"
 
 // RanksRepeated is a note on ranks that are there more than once.
 func RanksRepeated(more int) string {

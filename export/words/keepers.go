@@ -195,7 +195,7 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 	return []string{text}
 }
 
-// timeRemedy is what gives a search more CPU time. The last one of a trace has 10 s, and one before it
+// timeRemedy names the way to more CPU time for a search. The last one of a trace has 10 s, and one before it
 // has a part of what --overhead leaves to allocscope.
 func timeRemedy(s *summary.Summary, k *summary.Keeper) string {
 	isLimited := s.Overhead == nil || s.Overhead.Limit > 0

@@ -102,7 +102,7 @@ func nonEmpty(lines []string) string {
 	return strings.Join(lines, "|")
 }
 
-// TestGrowthEnded has what grew, where and who keeps it, where the growth ended shortly before the end.
+// TestGrowthEnded names the code and the keeper of growth that ended shortly before the end.
 func TestGrowthEnded(t *testing.T) {
 	s := because(grown(verdict.ClassTooShort, verdict.ReasonGrowthEnded), diagnosis.HeapLeak, 99)
 	number := func(x float64) *float64 { return &x }
@@ -112,12 +112,14 @@ func TestGrowthEnded(t *testing.T) {
 		{Kind: verdict.PhaseOpen, From: number(63), To: number(96), Rate: number(0)},
 	}
 	s.Suspects = []summary.Suspect{{
-		Component: "train.py", Function: "load (/src/train.py:6)", Share: number(0.99), StackIDs: []string{"a"},
+		Component: "train.py", Function: "load (/src/train.py:6)", Share: number(0.99),
+		StackIDs: []string{"a"},
 	}}
 	s.Keepers = []summary.Keeper{{
 		PID: 7, StackID: "a", Samples: 16,
 		Paths: []keeper.Path{{
-			Samples: 16, Share: 1, Root: keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: "cache"},
+			Samples: 16, Share: 1,
+			Root:  keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: "cache"},
 			Links: []keeper.Link{{How: keeper.HowVariable, Type: "dict", Entries: 620}},
 		}},
 	}}
@@ -230,8 +232,8 @@ func TestPinned(t *testing.T) {
 	}
 
 	// The kept objects are more of the growth, so that the verdict is not about the freed memory.
-	growing := because(grown(verdict.ClassGrowing, verdict.ReasonStillGrowing), diagnosis.Fragmentation, 75)
-	because(growing, diagnosis.HeapLeak, 25)
+	growing := grown(verdict.ClassGrowing, verdict.ReasonStillGrowing)
+	because(because(growing, diagnosis.Fragmentation, 75), diagnosis.HeapLeak, 25)
 	growing.Keepers = s.Keepers
 	pinned.Share = 0.75
 	growing.Evidence = &summary.Evidence{For: []conclude.Fact{pinned}}

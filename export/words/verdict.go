@@ -109,8 +109,8 @@ func endedPace(v summary.Verdict) string {
 		}
 		return lengthText(*p.To-*p.From, v.InSteps())
 	}
-	return fmt.Sprintf("%s for %s, then flat for %s", Rate(summary.Verdict{Axis: v.Axis, Rate: grown.Rate}),
-		length(grown), length(flat))
+	rate := Rate(summary.Verdict{Axis: v.Axis, Rate: grown.Rate})
+	return fmt.Sprintf("%s for %s, then flat for %s", rate, length(grown), length(flat))
 }
 
 // paceRate is the Rate with its sign, and by the day where it is slow; empty where it is unknown.

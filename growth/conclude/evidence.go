@@ -51,7 +51,7 @@ const (
 	FactAppended  FactCode = "append-only"   // the same, and it has lost none for Length seconds
 	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
-	FactPins      FactCode = "pins"          // a container gains PerMinute entries, which can pin free memory
+	FactPins      FactCode = "pins"          // a container that can pin free memory gains PerMinute
 	FactThreads   FactCode = "threads"       // PerMinute threads more, whose number never fell
 	FactGains     FactCode = "gains"         // a container gains PerMinute entries, of unknown memory
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share

@@ -308,7 +308,7 @@ func TestFacts(t *testing.T) {
 			[]FactCode{FactPins},
 			nil,
 		},
-		"freed memory beside objects that nobody is known to keep": {
+		"freed memory beside objects without a known keeper": {
 			func(_ *verdict.Verdict, r *Result) { cause(r, diagnosis.Fragmentation, 0.75) },
 			nil,
 			[]FactCode{FactFreedKept},
@@ -453,7 +453,8 @@ func TestGrowthEnded(t *testing.T) {
 	if _, ok := gains(&known{Verdict: r.Main.Verdict, result: &r}); ok {
 		t.Error("it may gain no entries any more")
 	}
-	if got := r.Keepers[0].Paths[0].Links[0]; got.PerMinute != 0 || got.AppendOnly || l.PerMinute == 0 {
+	got := r.Keepers[0].Paths[0].Links[0]
+	if got.PerMinute != 0 || got.AppendOnly || l.PerMinute == 0 {
 		t.Errorf("%+v of %+v", got, *l)
 	}
 }

@@ -29,7 +29,7 @@ func AddGrowth(before, after []Search) {
 const minStopped = 3
 
 // AddEarlier sets the growth of the containers that the searches of an earlier trace of the process
-// have read, where these have lost no entry since. What the searches of this trace say stays where a
+// have read, where these have lost no entry since. The searches of this trace alone count where a
 // container has lost entries, or has stopped to grow.
 func AddEarlier(earlier, after []Search) {
 	for i := range after {

@@ -65,8 +65,9 @@ func TestFlatDetails(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustSay(t, "the result", out.String(), words.StacksTitle(s)+":")
+		hasSuspects := strings.Contains(out.String(), "suspects")
 		saysGrew := strings.Contains(out.String(), "that grew")
-		if hasSuspects := strings.Contains(out.String(), "suspects"); hasSuspects != grows || saysGrew != grows {
+		if hasSuspects != grows || saysGrew != grows {
 			t.Errorf("%s:\n%s", class, out.String())
 		}
 	}

@@ -68,7 +68,11 @@ func Process(c Case) Judgement {
 
 	snapshots, isCalm := c.OwnSnapshots()
 	j.InSpikes = !isCalm
-	j.Window = c.StackWindow(j.Judged, snapshots)
+	judged := j.Judged
+	if ended, ok := judged.EndedGrowth(); ok {
+		judged.From = ended.From
+	}
+	j.Window = c.StackWindow(judged, snapshots)
 	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.rateIn(timeline))
 	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
@@ -299,7 +303,7 @@ func newCode(pid int, snapshots []*growth.Snapshot, w trend.Window) float64 {
 }
 
 // StackWindow is the window over which stacks are judged. It begins with the last segment of a
-// verdict, or with the growth that ended there, and not before all growth comes from bursts.
+// verdict, and not before all growth comes from bursts.
 func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend.Window {
 	if len(snapshots) == 0 {
 		return trend.Window{}
@@ -311,11 +315,7 @@ func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend
 	w := trend.Window{From: c.Process.From, To: last.Elapsed}
 	w.From += time.Duration(ignoredShare * float64(w.To-w.From))
 
-	begin := v.From
-	if p, ok := v.EndedGrowth(); ok {
-		begin = p.From
-	}
-	for _, from := range []float64{v.Start, begin} {
+	for _, from := range []float64{v.Start, v.From} {
 		at := time.Duration(from * float64(time.Second))
 		if !math.IsNaN(from) && at > w.From && at < w.To {
 			w.From = at

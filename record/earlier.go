@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -341,6 +342,17 @@ func (e *Earlier) addSteps(tree growth.TreeSample) {
 			s.Steps += e.steps[processKey{m.PID, m.Start}]
 		}
 	}
+}
+
+// searches are who kept the growing memory of the traced processes.
+func (e *Earlier) searches() (all []keeper.Search) {
+	if e == nil {
+		return nil
+	}
+	for _, pid := range e.traced() {
+		all = append(all, summary.SearchesOf(e.summary, pid)...)
+	}
+	return all
 }
 
 // Continued is the earlier trace in the summary of one that began at a time.

@@ -96,6 +96,21 @@ func TestEarlierMarks(t *testing.T) {
 	}
 }
 
+// TestEarlierSearches has the answers about the traced processes.
+func TestEarlierSearches(t *testing.T) {
+	e := forged(summary.Summary{
+		DurationS: 80,
+		Processes: []summary.TreeProcess{{PID: 7, Traced: true}, {PID: 8}},
+		Keepers:   []summary.Keeper{{PID: 7, AtS: 78}, {PID: 8, AtS: 78}},
+	})
+	if got := e.searches(); len(got) != 1 || got[0].PID != 7 || got[0].Elapsed != 78*time.Second {
+		t.Errorf("%+v", got)
+	}
+	if got := (*Earlier)(nil).searches(); got != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestEarlierSteps(t *testing.T) {
 	e := forged(summary.Summary{})
 	e.steps = map[processKey]int64{{7, 1000}: 40}

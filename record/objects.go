@@ -98,6 +98,7 @@ type objectWatch struct {
 	// first has the earliest search of each suspect that found a keeper, and latest the latest
 	// answers.
 	first, latest []keeper.Search
+	earlier       []keeper.Search // of the trace that this one continues
 	sweeps        sweeps
 	atEnd         time.Duration // CPU time of the last census and search
 }
@@ -404,6 +405,7 @@ func (w *objectWatch) take(work objectWork) {
 		work.searches[i].DropOldGarbage()
 	}
 	keeper.AddGrowth(w.first, work.searches)
+	keeper.AddEarlier(w.earlier, work.searches)
 	w.first = keeper.AddFirst(w.first, work.searches)
 	var stacks [][]uint64
 	if work.search != nil {

@@ -119,7 +119,7 @@ func New(from Setup, options Options) (*Recorder, error) {
 
 	r.objects = objectWatch{
 		session: of, options: &r.options, report: report, began: r.began, end: &r.end, rows: r.rows,
-		files: files,
+		files: files, earlier: r.earlier.searches(),
 	}
 	r.meter = meter{session: of, snapshots: &r.snapshots, objects: &r.objects, report: report}
 	r.profiles = profiles{

@@ -322,11 +322,14 @@ func TestAttributes(t *testing.T) {
 		p := &keeper.Path{
 			Root: keeper.Root{Kind: keeper.RootLocal, File: "/srv/okapi.py", Name: "quagga"},
 			Links: []keeper.Link{
-				{How: keeper.HowVariable, Type: c.holder},
+				{How: keeper.HowVariable, Type: c.holder, Readings: make([]keeper.Reading, 1)},
 				{How: keeper.HowAttribute, Name: c.name, Type: "list"},
 			},
 		}
 		newRedactor(nil, nil).document(p)
+		if p.Links[0].Readings != nil {
+			t.Error("addresses of the process")
+		}
 		got := pseudonymous.ReplaceAllString(p.Links[1].Name, fields)
 		if text := words.KeeperPath(*p); got != c.want || secret.MatchString(text) {
 			t.Errorf("%s of %s is %q in %q", c.name, c.holder, got, text)

@@ -414,6 +414,7 @@ func (r *redactor) variables(p *keeper.Path) {
 	holder := ""
 	for i := range p.Links {
 		link := &p.Links[i]
+		link.Readings = nil // they have addresses
 		switch {
 		case isNumber(link.Name), r.isPublicAttribute(holder, link):
 		case link.How == keeper.HowValue, link.How == keeper.HowItem:

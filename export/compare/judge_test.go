@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -156,10 +157,52 @@ func TestJudge(t *testing.T) {
 		trace := traceWith(t, summary.Verdict{}, 0)
 		trace.Growth.DurationNanos = 0
 		if _, err := Traces(trace, trace, Options{}); err == nil ||
-			!strings.Contains(err.Error(), "covers no time") {
+			!strings.Contains(err.Error(), "no growth to compare") {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestWorkers compares the memory of the tree where workers grow: growth.pb.gz has none of theirs.
+func TestWorkers(t *testing.T) {
+	growing := verdictOf(verdict.ClassGrowing, 82, 70, 97)
+	growing.WhyCode = verdict.ReasonWorkers
+	before := traceWith(t, growing, 0)
+	before.Summary.Process.PID = 7
+	before.Summary.Breakdown = []summary.BreakdownRow{
+		{Kind: growth.KindCOW, Name: "copy-on-write: heap", DeltaBytes: 100 * mib, ErrorBytes: mib},
+		{Process: 7, Kind: growth.KindHeap, Name: "leak", DeltaBytes: 1000},
+	}
+	after := traceWith(t, verdictOf(verdict.ClassPlateau, 0, -1, 1), 0)
+	after.Summary.Process.PID = 8
+	after.Summary.Breakdown = []summary.BreakdownRow{
+		{Process: 8, Kind: growth.KindCOW, Name: "copy-on-write: heap", DeltaBytes: 3 * mib},
+	}
+
+	r, err := Traces(before, after, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	perMinute := 1 / before.minutes()
+	if len(r.Stacks) != 1 || r.Stacks[0].Kind != string(growth.KindCOW) ||
+		r.Stacks[0].Function != "copy-on-write: heap" || r.Stacks[0].State != StateShrank {
+		t.Fatalf("%+v", r.Stacks)
+	}
+	for _, d := range []Difference{r.Stacks[0].Difference, r.Components[0].Difference, r.Total} {
+		if want := int64(-97 * mib * perMinute); d.Change.Bytes/mib != want/mib ||
+			d.Change.Low == d.Change.High {
+			t.Errorf("%+v, want %d", d, want)
+		}
+	}
+	if len(r.Notes) == 0 || r.Notes[0] != words.OfWorkers(true) || r.Outcome != OutcomeGone {
+		t.Errorf("%s, %q", r.Outcome, r.Notes)
+	}
+
+	r, err = Traces(before, after, Options{Sample: inuseSpace})
+	if err != nil || len(r.Stacks) != 1 || r.Stacks[0].Function != "leak" ||
+		r.Notes[0] != words.OfWorkers(false) {
+		t.Errorf("%+v: %v", r, err)
+	}
 }
 
 func TestNotes(t *testing.T) {

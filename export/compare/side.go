@@ -2,6 +2,7 @@ package compare
 
 import (
 	"math"
+	"slices"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -52,6 +53,33 @@ func growthSide(t *Trace, sampleType string, n names) *side {
 			func(h *site) float64 { return weights[h] })
 	}
 
+	return s
+}
+
+// treeSide is the gain of a process tree between the baseline and the end of a trace, by the rows of
+// its breakdown. A tree with no other processes to speak of has the rows of its main process alone.
+func treeSide(t *Trace) *side {
+	s := &side{sites: make(map[string]*site), per: 1, grows: true}
+	pid := t.Summary.Process.PID
+	if slices.ContainsFunc(t.Summary.Breakdown,
+		func(row summary.BreakdownRow) bool { return row.Process == 0 }) {
+		pid = 0
+	}
+
+	for _, row := range t.Summary.Breakdown {
+		if row.Process != pid {
+			continue
+		}
+		kind := string(row.Kind)
+		frame := pprof.Line{Function: &pprof.Function{Name: row.Name}}
+		h := &site{
+			component: kind, kind: kind,
+			sample: &pprof.Sample{Location: []*pprof.Location{{Line: []pprof.Line{frame}}}},
+		}
+		h.held.exact = float64(row.DeltaBytes)
+		h.held.noise = math.Pow(float64(row.ErrorBytes)/normal95, 2)
+		s.sites[kind+"\x00"+row.Name] = h
+	}
 	return s
 }
 

@@ -96,9 +96,13 @@ func Traces(before, after *Trace, o Options) (*Result, error) {
 
 	n := make(names)
 
-	c := comparison{
-		before: growthSide(before, sample, n), after: growthSide(after, sample, n),
-		counted: isCountedType(sample), ofRuns: true, isIncomplete: incompleteIn(before, after),
+	c := comparison{ofRuns: true, isIncomplete: incompleteIn(before, after)}
+	areWorkers := isOfWorkers(before) || isOfWorkers(after)
+	if areWorkers && sample == residentSpace {
+		c.before, c.after = treeSide(before), treeSide(after)
+	} else {
+		c.before, c.after = growthSide(before, sample, n), growthSide(after, sample, n)
+		c.counted = isCountedType(sample)
 	}
 	if c.before.per, err = before.per(o.PerStep); err != nil {
 		return nil, err
@@ -114,10 +118,17 @@ func Traces(before, after *Trace, o Options) (*Result, error) {
 		Before: before.Summary, After: after.Summary, IsPerStep: o.PerStep,
 		IsResident: sample == residentSpace,
 	}
+	if areWorkers {
+		out.Notes = append(out.Notes, words.OfWorkers(sample == residentSpace))
+	}
 	out.Notes = append(out.Notes, pair.Notes()...)
 
 	return out, nil
 }
+
+// isOfWorkers reports whether the verdict is about workers that were not traced: growth.pb.gz has no
+// memory of theirs.
+func isOfWorkers(t *Trace) bool { return t.Summary.WhyCode == verdict.ReasonWorkers }
 
 // minutes over which growth is counted.
 func (t *Trace) minutes() float64 { return float64(t.Growth.DurationNanos) / 60e9 }
@@ -126,8 +137,8 @@ func (t *Trace) minutes() float64 { return float64(t.Growth.DurationNanos) / 60e
 func (t *Trace) per(step bool) (float64, error) {
 	switch {
 	case t.Growth.DurationNanos <= 0:
-		return 0, fmt.Errorf("%s covers no time between its baseline and its end: it has no rate "+
-			"(trace for longer, or compare its plateau.pb.gz)",
+		return 0, fmt.Errorf("%s has no growth to compare: it ended before a second snapshot "+
+			"(trace for longer, or compare the plateau.pb.gz of both)",
 			t.Name)
 	case step && t.Summary.StepsPerMin() == 0:
 		return 0, fmt.Errorf("%s has counted no training steps since its baseline "+

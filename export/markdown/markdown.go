@@ -125,6 +125,9 @@ func stackLines(s *summary.Summary, a subject, frames int) (lines []string) {
 		return nil
 	}
 
+	if a.isRSS && s.Class.IsFlat() {
+		lines = append(lines, words.StacksTitle(s)+":")
+	}
 	for i, stack := range a.stacks[:min(maxStacks, len(a.stacks))] {
 		if i > 0 && stack.Share < minShare {
 			break

@@ -110,7 +110,8 @@ type Rank struct {
 	TraceLength time.Duration `json:"-"`
 
 	job       string
-	worldSize int // ranks of the job; 0: unknown
+	worldSize int   // ranks of the job; 0: unknown
+	earlier   *Rank // the trace before; nil: there is none
 }
 
 // A Site is whether the median rank grows by the call site of the rank that stands out.
@@ -175,7 +176,7 @@ func (r *Result) take(ranks []Rank) {
 		number int
 		node   string // empty: any
 	}
-	seen, traces := make(map[place]bool), make(map[trace]bool)
+	seen, traces := make(map[place]int), make(map[trace]bool) // index in r.Ranks
 	same := 0
 	for _, rank := range ranks {
 		t := trace{rank.At.UnixNano(), rank.Node, rank.PID, rank.number()}
@@ -187,10 +188,17 @@ func (r *Result) take(ranks []Rank) {
 		if rank.Rank != nil {
 
 			anywhere, here := place{*rank.Rank, ""}, place{*rank.Rank, rank.Node}
-			if rank.IsLocal && seen[here] || !rank.IsLocal && seen[anywhere] {
+			at, isKnown := seen[anywhere]
+			if rank.IsLocal {
+				at, isKnown = seen[here]
+			}
+			if isKnown {
+				if at < len(r.Ranks) && r.Ranks[at].earlier == nil {
+					r.Ranks[at].earlier = &rank
+				}
 				continue
 			}
-			seen[anywhere], seen[here] = true, true
+			seen[anywhere], seen[here] = len(r.Ranks), len(r.Ranks)
 		}
 		if len(r.Ranks) < MaxRanks {
 			r.Ranks = append(r.Ranks, rank)
@@ -289,11 +297,12 @@ func (k *Rank) label() string {
 
 // score gives each rank whose growth is known its score. These are the first ones.
 func (r *Result) score() {
-	members := make([]outlier.Member, r.Judged)
+	members, earlier := make([]outlier.Member, r.Judged), []outlier.Member(nil)
 	for i := range members {
 		k := &r.Ranks[i]
-		members[i] = outlier.Member{
-			Growth: *k.Rate / 60, Error: outlier.ErrorOf(*k.RateLow/60, *k.RateHigh/60),
+		members[i] = k.member()
+		if k.earlier != nil && k.earlier.Rate != nil {
+			earlier = append(earlier, k.earlier.member())
 		}
 	}
 	if len(members) == 0 {
@@ -301,6 +310,10 @@ func (r *Result) score() {
 	}
 
 	found := outlier.Find(members)
+	if len(earlier) == len(members) {
+		found = outlier.FindTwice(earlier, members)
+		r.Notes = append(r.Notes, words.RanksTwice)
+	}
 	r.Median, r.MAD = summary.Finite(60*found.Median), summary.Finite(60*found.MAD)
 	for i, s := range found.Scores {
 		r.Ranks[i].Z, r.Ranks[i].Chance = summary.Finite(s.Z), summary.Finite(s.Chance)
@@ -318,6 +331,13 @@ func (r *Result) score() {
 		if r.median < 0 || r.fromMedian(i) < r.fromMedian(r.median) {
 			r.median = i
 		}
+	}
+}
+
+// member is the rank with a known growth.
+func (k *Rank) member() outlier.Member {
+	return outlier.Member{
+		Growth: *k.Rate / 60, Error: outlier.ErrorOf(*k.RateLow/60, *k.RateHigh/60),
 	}
 }
 

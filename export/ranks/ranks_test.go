@@ -13,6 +13,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -98,6 +99,31 @@ func TestRepeated(t *testing.T) {
 	}
 	if last := r.Ranks[7]; last.Name != "rank 5" || last.PID != 200 {
 		t.Errorf("%s of PID %d, not the latest trace of rank 5", last.Name, last.PID)
+	}
+}
+
+// TestTwice: a rank that grows more in two traces in a row stands out by less.
+func TestTwice(t *testing.T) {
+	rates := []float64{10, 10.2, 9.7, 10.1, 9.9, 10.3, 9.8, 12}
+	all := ranksOf(rates...)
+	other := ranksOf(10.1, 9.8, 10.2, 9.9, 10.3, 9.7, 10, 12.1)
+	for i := range all {
+		all[i].PID, all[i].At = 100+i, time.Unix(60, 0)
+		other[i].PID, other[i].At = 200+i, time.Unix(1, 0)
+	}
+	once, twice := Find("", all, 0.05), Find("", append(other, all...), 0.05)
+	if len(twice.Ranks) != 8 || *twice.Ranks[0].Rate != *once.Ranks[0].Rate ||
+		*twice.Ranks[0].Z != *once.Ranks[0].Z || *twice.Ranks[0].Chance >= 2**once.Ranks[0].Chance {
+		t.Errorf("%+v, once %+v", twice.Ranks[0], once.Ranks[0])
+	}
+	isTwice := func(r *Result) bool { return slices.Contains(r.Notes, words.RanksTwice) }
+	if !isTwice(twice) || isTwice(once) {
+		t.Errorf("%q, once %q", twice.Notes, once.Notes)
+	}
+
+	some := Find("", append(other[:7], all...), 0.05) // rank 7 has no earlier trace
+	if isTwice(some) || *some.Ranks[0].Chance != *once.Ranks[0].Chance {
+		t.Errorf("%q, %+v", some.Notes, some.Ranks[0])
 	}
 }
 

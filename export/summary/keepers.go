@@ -2,6 +2,7 @@ package summary
 
 import (
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/export/units"
@@ -56,6 +57,7 @@ type Keeper struct {
 // Bounds on the process's own names in the file.
 const (
 	maxKeyChars    = 40 // of a variable, an attribute and the key of a dict
+	maxKeepers     = 8
 	maxKeeperPaths = 4
 	maxLinks       = 40
 )
@@ -80,8 +82,13 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 		if s.Collections >= 0 {
 			k.Collections, k.CollectionsS = &s.Collections, Seconds(s.CollectionsTime)
 		}
-		for _, p := range s.Paths[:min(maxKeeperPaths, len(s.Paths))] {
+		for i, p := range s.Paths[:min(maxKeeperPaths, len(s.Paths))] {
 			p = printable(p)
+			for n := range p.Links {
+				if l := &p.Links[n]; i > 0 || !areMarked(l.Readings) {
+					l.Readings = nil
+				}
+			}
 			if s.Samples > 0 {
 				p.Share = min(1, float64(p.Samples)/float64(s.Samples))
 			}
@@ -90,6 +97,22 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 		keepers = append(keepers, k)
 	}
 	return keepers
+}
+
+// areMarked reports whether a later trace can compare all readings of a link.
+func areMarked(readings []keeper.Reading) bool {
+	return !slices.ContainsFunc(readings, func(r keeper.Reading) bool { return !r.IsMarked() })
+}
+
+// SearchesOf returns the searches in a process whose containers a later trace can read again.
+func SearchesOf(s *Summary, pid int) (searches []keeper.Search) {
+	for _, k := range s.Keepers[:min(maxKeepers, len(s.Keepers))] {
+		at := time.Duration(k.AtS * float64(time.Second))
+		if k.PID == pid && k.AtS >= 0 && k.AtS <= s.DurationS {
+			searches = append(searches, keeper.Search{PID: pid, Paths: k.Paths, Elapsed: at})
+		}
+	}
+	return searches
 }
 
 // printable returns a path whose names are short and fit for people.
@@ -106,7 +129,7 @@ func printable(p keeper.Path) keeper.Path {
 	links := []keeper.Link{}
 	for _, l := range p.Links[:min(maxLinks, len(p.Links))] {
 		l.Name, l.Type = key(l.Name), units.Name(l.Type)
-		l.Names, l.Readings = slices.Clone(l.Names), nil
+		l.Names = slices.Clone(l.Names)
 		for i, name := range l.Names {
 			l.Names[i] = key(name)
 		}

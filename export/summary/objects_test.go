@@ -161,6 +161,46 @@ func TestKeepersOf(t *testing.T) {
 	})
 }
 
+// TestSearchesOf has the readings of the first path of each answer, as a later trace reads them.
+func TestSearchesOf(t *testing.T) {
+	marked := keeper.Reading{Address: 1 << 46, Entries: 900}
+	few := keeper.Reading{Address: 8, Entries: 3}
+	for _, place := range keeper.MarkPlaces(900) {
+		marked.Marks = append(marked.Marks, keeper.Mark{Place: place, Value: 1<<46 + uint64(place)})
+	}
+	link := func(r keeper.Reading) keeper.Link {
+		return keeper.Link{Type: "list", Entries: r.Entries, Readings: []keeper.Reading{r}}
+	}
+	paths := []keeper.Path{
+		{Samples: 12, Links: []keeper.Link{link(marked), link(few)}},
+		{Samples: 4, Links: []keeper.Link{link(marked)}},
+	}
+	s := Summary{DurationS: 80, Keepers: KeepersOf([]keeper.Search{
+		{PID: 7, Elapsed: 78 * time.Second, Samples: 16, Paths: paths},
+		{PID: 8, Elapsed: 78 * time.Second, Samples: 16, Paths: paths},
+		{PID: 7, Elapsed: 81 * time.Second, Samples: 16, Paths: paths}, // of the future: forged
+	})}
+
+	written, err := json.Marshal(s.Keepers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Summary
+	if err := json.Unmarshal(written, &back.Keepers); err != nil {
+		t.Fatal(err)
+	}
+	back.DurationS = s.DurationS
+	got := SearchesOf(&back, 7)
+	if len(got) != 1 || got[0].PID != 7 || got[0].Elapsed != 78*time.Second || len(got[0].Paths) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	first, second := got[0].Paths[0].Links, got[0].Paths[1].Links
+	if !reflect.DeepEqual(first[0].Readings, []keeper.Reading{marked}) || first[1].Readings != nil ||
+		second[0].Readings != nil {
+		t.Errorf("%+v, %+v", first, second)
+	}
+}
+
 func TestKeeperStep(t *testing.T) {
 	worker := keeper.Root{
 		Kind: keeper.RootLocal, Module: "concurrent.futures.thread", Owner: "_worker",

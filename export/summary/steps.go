@@ -82,6 +82,7 @@ type StepCondition string
 // The conditions.
 const (
 	StepIfLasting   StepCondition = "if-lasting"    // if the growth lasts
+	StepIfResumed   StepCondition = "if-resumed"    // if growth that has ended begins again
 	StepLook        StepCondition = "look"          // see whether the growth is meant to be
 	StepAfterWarmup StepCondition = "after-warm-up" // nothing is to be done until then
 	StepOptional    StepCondition = "optional"
@@ -170,7 +171,12 @@ func (s *Summary) steps() []Step {
 		}
 		return []Step{{Code: StepTrace, PID: s.Other.PID, DurationS: otherProcessSeconds}}
 	case verdict.ClassTooShort:
-		return []Step{longer}
+		remedy, isKnown := s.remedy()
+		if s.WhyCode != verdict.ReasonGrowthEnded || !isKnown {
+			return []Step{longer}
+		}
+		remedy.When = StepIfResumed
+		return []Step{longer, remedy, view}
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return s.stableSteps(longer)
 	case verdict.ClassFillsUp:
@@ -182,8 +188,15 @@ func (s *Summary) steps() []Step {
 
 	remedy, isKnown := s.remedy()
 	switch {
-	case s.WhyCode == verdict.ReasonFragmentation && isPinned(s):
-		return []Step{{Code: s.keeperStep(s.MainKeeper())}, freeStep(s), {Code: StepDiff}}
+	case isPinned(s) && (s.WhyCode == verdict.ReasonFragmentation || s.Class == verdict.ClassLeak):
+		return []Step{remedy, freeStep(s), {Code: StepDiff}}
+	case isPinned(s):
+		free := freeStep(s)
+		free.When = StepIfLasting
+		if s.Class == verdict.ClassGrowing {
+			remedy.When = StepLook
+		}
+		return []Step{remedy, longer, free}
 	case s.WhyCode == verdict.ReasonFragmentation, s.WhyCode == verdict.ReasonGarbage,
 		s.WhyCode == verdict.ReasonBounded, s.Class == verdict.ClassLeak:
 		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
@@ -361,6 +374,8 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	}
 
 	switch {
+	case main.Cause == diagnosis.Fragmentation && isPinned(s):
+		return Step{Code: s.keeperStep(s.MainKeeper())}, true
 	case main.Cause == diagnosis.Fragmentation:
 		return freeStep(s), true
 	case isOfObjects && isRecompiled:
@@ -380,7 +395,8 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	return Step{Code: StepCause, Cause: main.Cause}, true
 }
 
-// isPinned reports whether it is known who keeps the objects that can pin freed memory.
+// isPinned reports whether most of the growth is freed memory, and it is known who keeps the objects
+// that can pin it.
 func isPinned(s *Summary) bool {
 	_, ok := s.Evidence.Pins()
 	k := s.MainKeeper()

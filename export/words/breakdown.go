@@ -196,6 +196,18 @@ func NothingAccumulated(s *summary.Summary) string {
 	return text
 }
 
+// flatStacks is about stacks that hold more than before, such as of a warm-up, while RSS is flat.
+const flatStacks = "memory as a whole does not grow"
+
+// StacksTitle heads a table of stacks that hold more at the end than at the baseline.
+func StacksTitle(s *summary.Summary) string {
+	title := "Stacks that grew since the baseline"
+	if s.Class.IsFlat() {
+		title = "Stacks that hold more than at the baseline; " + flatStacks
+	}
+	return title
+}
+
 // RowsNote explains the rows of accumulating stacks, or why there are none.
 func RowsNote(s *summary.Summary) string {
 	switch {
@@ -212,6 +224,9 @@ func RowsNote(s *summary.Summary) string {
 
 	note += "Each row is what a stack holds at the end, less what it held at the baseline. " +
 		"Shares are of all stacks that grew."
+	if s.Class.IsFlat() {
+		note += " But " + flatStacks + "."
+	}
 	isProven := func(a summary.Accumulation) bool { return a.RateLow == nil || *a.RateLow > 0 }
 	if !slices.ContainsFunc(s.Accumulating, isProven) {
 		note += " None of it is proven: all intervals contain 0."

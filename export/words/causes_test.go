@@ -28,6 +28,7 @@ func mustSay(t *testing.T, text string, words ...string) {
 func TestReason(t *testing.T) {
 	for _, reason := range []verdict.Reason{
 		verdict.ReasonTooShort, verdict.ReasonPlateauTooYoung, verdict.ReasonTooNoisy,
+		verdict.ReasonGrowthEnded,
 		verdict.ReasonNoGrowth, verdict.ReasonTolerated, verdict.ReasonNotProven,
 		verdict.ReasonSlowsDown, verdict.ReasonStillGrowing, verdict.ReasonAfterWarmup,
 		verdict.ReasonNoPlateau, verdict.ReasonStacksAccumulate, verdict.ReasonFragmentation,

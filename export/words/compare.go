@@ -42,6 +42,15 @@ func Inconclusive(before, after string) string {
 	return "before (" + before + ") and after (" + after + ") are not conclusive"
 }
 
+// OfWorkers is a note on traces in which workers grow that were not traced. inTree: the memory of the
+// whole tree is compared.
+func OfWorkers(inTree bool) string {
+	if inTree {
+		return "workers grow that were not traced: the tables are about the whole process tree, by kind"
+	}
+	return "workers grow that were not traced: the tables have nothing of them"
+}
+
 // Rest is the largest growth that may be left, in bytes per unit: "/min" or "/step".
 func Rest(bytes float64, unit string) string {
 	return "up to " + units.Bytes(bytes) + unit + " may be left"
@@ -266,6 +275,9 @@ func RanksMissing(missing, all int, first []int) string {
 	return fmt.Sprintf("%s missing of the job's %d: %s",
 		units.Plural(missing, "rank is", "ranks are"), all, strings.Join(names, ", "))
 }
+
+// RanksTwice is a note on ranks that all have an earlier trace.
+const RanksTwice = "each rank has an earlier trace: one stands out by the latest, or by both in a row"
 
 // RanksRepeated is a note on ranks that are there more than once.
 func RanksRepeated(more int) string {

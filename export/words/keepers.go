@@ -185,11 +185,27 @@ func unkeptLine(s *summary.Summary, place Place) []string {
 		return nil
 	}
 	text := "kept by: not found (" + reason + ")"
-	if isOfPython && !s.HasEnded() && isOfGrowth(s, main, s.Objects.Nearest()) {
+	switch {
+	case isOfPython && !s.HasEnded() && isOfGrowth(s, main, s.Objects.Nearest()):
 		text += fmt.Sprintf("; %sobjects %d --keepers %s", place.sudo(), s.Process.PID,
 			ShellQuote(s.Objects.Nearest()))
+	case why == keeper.ReasonBudget:
+		text += "; " + timeRemedy(s, k)
 	}
 	return []string{text}
+}
+
+// timeRemedy names the way to more CPU time for a search. The last one of a trace has 10 s, and one before it
+// has a part of what --overhead leaves to allocscope.
+func timeRemedy(s *summary.Summary, k *summary.Keeper) string {
+	isLimited := s.Overhead == nil || s.Overhead.Limit > 0
+	switch {
+	case k.Earlier && isLimited:
+		return "--overhead off gives a search 10 s"
+	case s.Ended == summary.EndedInterrupt:
+		return "--duration gives the last search more than Ctrl-C"
+	}
+	return "it had 10 s at most: trace a smaller run"
 }
 
 // isOfGrowth reports whether objects of a type that become more may be of the memory that grows.

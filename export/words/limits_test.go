@@ -23,6 +23,9 @@ func TestRowsNote(t *testing.T) {
 		},
 		"None of it is proven": {Accumulating: []summary.Accumulation{row(0), row(-1)}},
 		"grew.":                {Accumulating: []summary.Accumulation{{}}},
+		"grew. But memory as a whole does not grow.": {
+			Accumulating: []summary.Accumulation{{}}, Verdict: summary.Verdict{Class: verdict.ClassPlateau},
+		},
 	} {
 		note := RowsNote(&s)
 		if !strings.Contains(note, want) ||

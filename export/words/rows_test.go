@@ -102,6 +102,48 @@ func nonEmpty(lines []string) string {
 	return strings.Join(lines, "|")
 }
 
+// TestGrowthEnded names the code and the keeper of growth that ended shortly before the end.
+func TestGrowthEnded(t *testing.T) {
+	s := because(grown(verdict.ClassTooShort, verdict.ReasonGrowthEnded), diagnosis.HeapLeak, 99)
+	number := func(x float64) *float64 { return &x }
+	s.Segment = number(33)
+	s.Phases = []summary.VerdictPhase{
+		{Kind: verdict.PhaseWarmup, From: number(0), To: number(63), Rate: number(500 << 20)},
+		{Kind: verdict.PhaseOpen, From: number(63), To: number(96), Rate: number(0)},
+	}
+	s.Suspects = []summary.Suspect{{
+		Component: "train.py", Function: "load (/src/train.py:6)", Share: number(0.99),
+		StackIDs: []string{"a"},
+	}}
+	s.Keepers = []summary.Keeper{{
+		PID: 7, StackID: "a", Samples: 16,
+		Paths: []keeper.Path{{
+			Samples: 16, Share: 1,
+			Root:  keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: "cache"},
+			Links: []keeper.Link{{How: keeper.HowVariable, Type: "dict", Entries: 620}},
+		}},
+	}}
+
+	r := ResultOf(s, Place{})
+	for label, want := range map[string]string{
+		LabelWho:     "CPU heap memory that load() allocates and has not freed, 99% of the growth",
+		LabelWhere:   "train.py:6  load()   <- your code|kept by train.cache (dict, 620 entries)",
+		LabelHowFast: "500 MiB/min for 1m3s, then flat for 33s",
+	} {
+		if got := strings.Join(r.Block(label), "|"); got != want {
+			t.Errorf("%s: %q, want %q", label, got, want)
+		}
+	}
+	const sure = "too short: it has grown until 33s before the end"
+	if got := r.Block(LabelHowSure); len(got) == 0 || !strings.HasPrefix(got[0], sure) {
+		t.Errorf("%q, want %q", got, sure)
+	}
+	const next = "If it grows again: give train.cache a limit, or remove entries when done"
+	if got := r.Block(LabelDoNext); r.Name != "NOT ENOUGH DATA" || len(got) < 2 || got[1] != next {
+		t.Errorf("%s: %q, want %q", r.Name, got, next)
+	}
+}
+
 // TestNoLeakOfObjects: that is said only where no objects were found to be kept.
 func TestNoLeakOfObjects(t *testing.T) {
 	freed := func() *summary.Summary {
@@ -187,6 +229,28 @@ func TestPinned(t *testing.T) {
 	s.Evidence = nil
 	if got := nonEmpty(whereLines(s, Place{})); strings.Contains(got, "kept") {
 		t.Errorf("%q", got)
+	}
+
+	// The kept objects are more of the growth, so that the verdict is not about the freed memory.
+	growing := grown(verdict.ClassGrowing, verdict.ReasonStillGrowing)
+	because(because(growing, diagnosis.Fragmentation, 75), diagnosis.HeapLeak, 25)
+	growing.Keepers = s.Keepers
+	pinned.Share = 0.75
+	growing.Evidence = &summary.Evidence{For: []conclude.Fact{pinned}}
+	const look = "does len(train.kept) have to grow? If not, give it a limit, or remove entries"
+	lasting := "If it lasts: " + stepTexts[summary.StepOneArena]
+	if next := nextLines(growing, Place{}); len(next) != 3 || next[0] != look || next[2] != lasting {
+		t.Errorf("%q", next)
+	}
+	const pin = "for a leak: 75% is freed memory that kept objects can pin: 4,800 more/min"
+	if got := sureLines(growing)[0]; got != pin {
+		t.Errorf("%q, want %q", got, pin)
+	}
+	growing.Class, growing.WhyCode = verdict.ClassLeak, verdict.ReasonNoPlateau
+	next = nextLines(growing, Place{})
+	if len(next) != 3 || next[0] != "give train.kept a limit, or remove entries when done" ||
+		next[1] != stepTexts[summary.StepOneArena] {
+		t.Errorf("%q", next)
 	}
 
 	flat := grown(verdict.ClassPlateau, verdict.ReasonNoGrowth)

@@ -116,6 +116,8 @@ func nextLines(s *summary.Summary, place Place) []string {
 		switch step.When {
 		case summary.StepIfLasting:
 			text = "If it lasts: " + text
+		case summary.StepIfResumed:
+			text = "If it grows again: " + text
 		case summary.StepAfterWarmup:
 			text = "to see whether it ends: " + text
 		case summary.StepOptional:

@@ -74,7 +74,10 @@ var factTexts = map[conclude.FactCode]factText{
 	},
 	conclude.FactKept: said("a variable keeps it"),
 	conclude.FactPins: func(f conclude.Fact, _ summary.Verdict) string {
-		const text = "kept objects can pin it"
+		text := "kept objects can pin it"
+		if f.Share > 0 {
+			text = sharePercent(f.Share) + " is freed memory that kept objects can pin"
+		}
 		if f.PerMinute == 0 {
 			return text
 		}
@@ -475,7 +478,7 @@ func noDataText(v summary.Verdict) string {
 	case v.WhyCode == verdict.ReasonHalted:
 		text = Reason(v)
 	case v.Segment == nil || *v.Segment <= 0:
-	case v.WhyCode == verdict.ReasonPlateauTooYoung && slices.ContainsFunc(v.Phases, isWarmup):
+	case v.WhyCode == verdict.ReasonGrowthEnded:
 		text = "too short: it has grown until " + lengthText(*v.Segment, v.InSteps()) + " before the end"
 	default:
 		text = "too short: " + lengthText(*v.Segment, v.InSteps()) + " were judged"

@@ -77,6 +77,9 @@ func Pace(v summary.Verdict) string {
 	case verdict.ClassWrongProcess:
 		return otherPace(v)
 	case verdict.ClassTooShort:
+		if v.WhyCode == verdict.ReasonGrowthEnded && len(v.Phases) > 1 {
+			return endedPace(v)
+		}
 		if rate := paceRate(v); rate != "" {
 			return "so far " + rate
 		}
@@ -95,6 +98,19 @@ func Pace(v summary.Verdict) string {
 		return "without mapped files " + text
 	}
 	return text
+}
+
+// endedPace is the rate of growth that has ended, and for how long memory is flat.
+func endedPace(v summary.Verdict) string {
+	grown, flat := v.Phases[len(v.Phases)-2], v.Phases[len(v.Phases)-1]
+	length := func(p summary.VerdictPhase) string {
+		if p.From == nil || p.To == nil {
+			return "a while"
+		}
+		return lengthText(*p.To-*p.From, v.InSteps())
+	}
+	rate := Rate(summary.Verdict{Axis: v.Axis, Rate: grown.Rate})
+	return fmt.Sprintf("%s for %s, then flat for %s", rate, length(grown), length(flat))
 }
 
 // paceRate is the Rate with its sign, and by the day where it is slow; empty where it is unknown.
@@ -261,6 +277,8 @@ func Reason(v summary.Verdict) string {
 		return "too short"
 	case verdict.ReasonPlateauTooYoung:
 		return "too short to tell what follows the growth"
+	case verdict.ReasonGrowthEnded:
+		return "too short to tell whether the growth has ended"
 	case verdict.ReasonTooNoisy:
 		return "too noisy to tell growth from noise"
 	case verdict.ReasonNoGrowth:

@@ -82,7 +82,9 @@ func otherCauses(s *summary.Summary) string {
 }
 
 // grows reports whether the verdict is about growth that has a cause.
-func grows(s *summary.Summary) bool { return s.Class.Rises() }
+func grows(s *summary.Summary) bool {
+	return s.Class.Rises() || s.WhyCode == verdict.ReasonGrowthEnded
+}
 
 func whoText(s *summary.Summary) string {
 	main := growingCause(s)

@@ -194,6 +194,12 @@ func TestUnkept(t *testing.T) {
 		"kept by: not found (the blocks of this malloc are not known)": {
 			Reason: keeper.ReasonAllocator,
 		},
+		"kept by: not found (no CPU time was left); it had 10 s at most: trace a smaller run": {
+			Reason: keeper.ReasonBudget,
+		},
+		"kept by: not found (no CPU time was left); --overhead off gives a search 10 s": {
+			Reason: keeper.ReasonBudget, Earlier: true,
+		},
 		"kept by nothing that one search has found, in 16 of 16 samples": {
 			Samples: 16, Reason: keeper.ReasonRuntime, Runtime: "Perl", Lost: 16,
 		},
@@ -210,6 +216,19 @@ func TestUnkept(t *testing.T) {
 		if got := unkeptLine(s, Place{}); !slices.Equal(got, []string{want}) {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestTimeRemedy names what would have given a search more time.
+func TestTimeRemedy(t *testing.T) {
+	late, early := &summary.Keeper{}, &summary.Keeper{Earlier: true}
+	unlimited := &summary.Summary{Overhead: &summary.Overhead{}}
+	if got := timeRemedy(unlimited, early); strings.Contains(got, "--overhead") {
+		t.Errorf("%q, and it is off", got)
+	}
+	stopped := &summary.Summary{Ended: summary.EndedInterrupt}
+	if got := timeRemedy(stopped, late); !strings.Contains(got, "--duration") {
+		t.Errorf("%q after Ctrl-C", got)
 	}
 }
 

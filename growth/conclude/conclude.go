@@ -105,6 +105,9 @@ func (t *Trace) Conclude(judged []Process) Result {
 	t.addCauses(&r)
 	r.Before, r.After = census.Around(t.CensusesOf(r.Main.History), r.Pair.Start.Elapsed)
 	r.Keepers = t.KeepersOf(r.Main.History)
+	if r.Main.Reason == verdict.ReasonGrowthEnded {
+		r.Keepers = withoutRates(r.Keepers)
+	}
 	r.Evidence = t.evidence(&r)
 
 	return r

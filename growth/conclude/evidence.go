@@ -51,7 +51,7 @@ const (
 	FactAppended  FactCode = "append-only"   // the same, and it has lost none for Length seconds
 	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
-	FactPins      FactCode = "pins"          // a container gains PerMinute entries, which can pin it
+	FactPins      FactCode = "pins"          // a container that can pin free memory gains PerMinute
 	FactThreads   FactCode = "threads"       // PerMinute threads more, whose number never fell
 	FactGains     FactCode = "gains"         // a container gains PerMinute entries, of unknown memory
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
@@ -312,6 +312,8 @@ func gains(k *known) (Fact, bool) {
 	switch {
 	case k.result == nil:
 		return Fact{}, false
+	case k.Reason == verdict.ReasonGrowthEnded: // it may no longer gain any
+		return Fact{}, false
 	case k.Class.IsFlat(), k.Class == verdict.ClassTooShort:
 	case !k.grows(), k.cause(diagnosis.Undecided) < minSites,
 		mainSearch(&k.result.Main, k.result.Keepers) != nil:
@@ -333,11 +335,15 @@ func gains(k *known) (Fact, bool) {
 	return Fact{}, false
 }
 
-// pins are objects that something keeps, more of them by the minute, where the growth is freed
-// memory: malloc returns no page on which such an object lies. PerMinute is 0 where their container
-// is not known to grow.
+// pins are objects that something keeps, more of them by the minute, where most of the growth is
+// freed memory: malloc returns no page on which such an object lies. PerMinute is 0 where their
+// container is not known to grow. Share is 0 where the verdict itself is about the freed memory.
 func pins(k *known) (Fact, bool) {
-	if k.result == nil || k.Reason != verdict.ReasonFragmentation {
+	f := Fact{Code: FactPins}
+	if k.Reason != verdict.ReasonFragmentation {
+		f.Share = k.cause(diagnosis.Fragmentation)
+	}
+	if k.result == nil || k.Reason != verdict.ReasonFragmentation && f.Share < minSites {
 		return Fact{}, false
 	}
 	isTypeKept := false
@@ -348,10 +354,11 @@ func pins(k *known) (Fact, bool) {
 		isTypeKept = isTypeKept || s.Type != "" // it grows
 		at := s.Paths[0].GrowingLink()
 		if at >= 0 && 2*s.Paths[0].Samples >= s.Samples && gained(&s.Paths[0].Links[at]) >= minAppended {
-			return Fact{Code: FactPins, PerMinute: s.Paths[0].Links[at].PerMinute}, true
+			f.PerMinute = s.Paths[0].Links[at].PerMinute
+			return f, true
 		}
 	}
-	return Fact{Code: FactPins}, isTypeKept
+	return f, isTypeKept
 }
 
 // unheld are objects to which one search has found no reference: it takes two to prove that none is
@@ -460,7 +467,12 @@ func recompiles(k *known) (Fact, bool) {
 	return Fact{Code: FactRecompiles, PerMinute: perMinute}, perMinute > 0
 }
 
+// freedKept is freed memory beside the growth that is judged. It speaks against a leak, unless kept
+// objects can pin it.
 func freedKept(k *known) (Fact, bool) {
+	if _, ok := pins(k); ok {
+		return Fact{}, false
+	}
 	share := k.cause(diagnosis.Fragmentation)
 	return Fact{Code: FactFreedKept, Share: share},
 		share >= minPart && k.Reason != verdict.ReasonFragmentation

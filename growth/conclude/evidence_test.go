@@ -300,6 +300,27 @@ func TestFacts(t *testing.T) {
 			[]FactCode{FactPins},
 			nil,
 		},
+		"freed memory beside kept objects": {
+			func(_ *verdict.Verdict, r *Result) {
+				cause(r, diagnosis.Fragmentation, 0.75)
+				r.Keepers = []keeper.Search{keepsType(8, 5)}
+			},
+			[]FactCode{FactPins},
+			nil,
+		},
+		"freed memory beside objects without a known keeper": {
+			func(_ *verdict.Verdict, r *Result) { cause(r, diagnosis.Fragmentation, 0.75) },
+			nil,
+			[]FactCode{FactFreedKept},
+		},
+		"little freed memory beside kept objects": {
+			func(_ *verdict.Verdict, r *Result) {
+				cause(r, diagnosis.Fragmentation, 0.4)
+				r.Keepers = []keeper.Search{keepsType(8, 5)}
+			},
+			nil,
+			[]FactCode{FactFreedKept},
+		},
 		"a stack's objects are kept": {
 			func(v *verdict.Verdict, r *Result) {
 				v.Reason = verdict.ReasonFragmentation
@@ -403,6 +424,38 @@ func TestGains(t *testing.T) {
 		if !slices.Equal(gained, c.want) {
 			t.Errorf("%s: %v", name, e.For)
 		}
+	}
+}
+
+// TestGrowthEnded has no rates of containers where the growth has ended.
+func TestGrowthEnded(t *testing.T) {
+	trace := leaking()
+	const end = 600 * time.Second
+	process := trace.History.Main()
+	for i := range process.Timeline {
+		s := &process.Timeline[i]
+		s.RSS = min(s.RSS, int64(1024+end.Seconds())*mib)
+	}
+	for _, s := range trace.Snapshots {
+		h := &s.Holdings[0]
+		h.InuseBytes = min(h.InuseBytes, int64(end.Seconds())*mib)
+	}
+	found := keepsType(8, 5)
+	l := &found.Paths[0].Links[0]
+	l.AppendOnly, l.GrowthS = true, 100
+	found.PID, found.Elapsed = trainerPID, end
+	trace.Keepers = []keeper.Search{found}
+
+	r := trace.Conclude(trace.Judge())
+	if r.Main.Reason != verdict.ReasonGrowthEnded || len(r.Main.Suspects) != 1 {
+		t.Fatalf("%s (%s), %+v", r.Main.Class, r.Main.Reason, r.Main.Suspects)
+	}
+	if _, ok := gains(&known{Verdict: r.Main.Verdict, result: &r}); ok {
+		t.Error("it may gain no entries any more")
+	}
+	got := r.Keepers[0].Paths[0].Links[0]
+	if got.PerMinute != 0 || got.AppendOnly || l.PerMinute == 0 {
+		t.Errorf("%+v of %+v", got, *l)
 	}
 }
 

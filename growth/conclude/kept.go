@@ -106,6 +106,24 @@ func (g keptGrowth) boundOf(path *keeper.Path, at int) *verdict.Bound {
 	}
 }
 
+// withoutRates returns searches whose containers have no rates: a mean rate over growth and the time
+// after it would be neither.
+func withoutRates(keepers []keeper.Search) []keeper.Search {
+	keepers = slices.Clone(keepers)
+	for i := range keepers {
+		s := &keepers[i]
+		s.Paths = slices.Clone(s.Paths)
+		for j := range s.Paths {
+			p := &s.Paths[j]
+			p.Links = slices.Clone(p.Links)
+			for n := range p.Links {
+				p.Links[n].PerMinute, p.Links[n].GrowthS, p.Links[n].AppendOnly = 0, 0, false
+			}
+		}
+	}
+	return keepers
+}
+
 // isAppendOnly reports whether a container has gained entries for a while, and lost none.
 func isAppendOnly(l *keeper.Link) bool {
 	return l.AppendOnly && gained(l) >= minAppended && l.GrowthS >= minAppendTime.Seconds()

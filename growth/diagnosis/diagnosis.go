@@ -87,8 +87,9 @@ type Diagnosis struct {
 type Evidence struct {
 	// PID of the process; 0: the tree.
 	PID int
-	// Class of the verdict on the resident memory.
-	Class verdict.Class
+	// Class of the verdict on the resident memory. HasEnded: it grew, and no longer does.
+	Class    verdict.Class
+	HasEnded bool
 	// Rows of breakdown.RSS over the window. Rows of other processes are ignored.
 	Rows []breakdown.Row
 	// Start of the window, since the start of the trace, and its length.
@@ -130,7 +131,7 @@ const (
 // the last one. It returns nil where nothing grows.
 func Diagnose(e Evidence) []Diagnosis {
 	s := e.sums()
-	if s.rss <= 0 || !e.Class.Rises() {
+	if s.rss <= 0 || !e.Class.Rises() && !e.HasEnded {
 		return nil
 	}
 
@@ -144,7 +145,7 @@ func Diagnose(e Evidence) []Diagnosis {
 		rest -= bytes
 		all = append(all, Diagnosis{
 			Cause: p.cause, Bytes: bytes, Error: p.err, Free: p.free,
-			Confidence: p.confidenceBy(e.Class),
+			Confidence: p.confidenceBy(e.HasEnded || e.Class == verdict.ClassSaturating),
 		})
 	}
 
@@ -193,9 +194,9 @@ type part struct {
 	most Confidence
 }
 
-// confidenceBy lowers the confidence where the error is large, and where the growth slows down: it
-// may be over before anybody needs a cause.
-func (p *part) confidenceBy(class verdict.Class) Confidence {
+// confidenceBy lowers the confidence where the error is large, and where the growth slows down or has
+// ended: it may be over before anybody needs a cause.
+func (p *part) confidenceBy(slowsDown bool) Confidence {
 	degrees := []Confidence{Low, Medium, High}
 	degree := slices.Index(degrees, p.most)
 	switch {
@@ -204,7 +205,7 @@ func (p *part) confidenceBy(class verdict.Class) Confidence {
 	case p.err > mediumError*p.bytes:
 		degree = min(degree, 1)
 	}
-	if class == verdict.ClassSaturating {
+	if slowsDown {
 		degree = max(0, degree-1)
 	}
 	return degrees[degree]

@@ -40,7 +40,8 @@ func (e *Evidence) sums() *sums {
 	accumulates := make(map[growth.Key]bool)
 	for i := range e.Trends {
 		t := &e.Trends[i]
-		if t.Trend == growth.TrendAccumulating || t.Trend == growth.TrendReplaced {
+		hasFilled := e.HasEnded && t.Trend == growth.TrendSaturating
+		if t.Trend == growth.TrendAccumulating || t.Trend == growth.TrendReplaced || hasFilled {
 			accumulates[growth.KeyOf(t.Stack, t.Kind, t.GPU)] = true
 		}
 	}

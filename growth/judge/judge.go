@@ -68,8 +68,12 @@ func Process(c Case) Judgement {
 
 	snapshots, isCalm := c.OwnSnapshots()
 	j.InSpikes = !isCalm
-	j.Window = c.StackWindow(j.Judged, snapshots)
-	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Judged.Rate)
+	judged := j.Judged
+	if ended, ok := judged.EndedGrowth(); ok {
+		judged.From = ended.From
+	}
+	j.Window = c.StackWindow(judged, snapshots)
+	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.rateIn(timeline))
 	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
 
@@ -82,6 +86,16 @@ func Process(c Case) Judgement {
 
 	j.Decide()
 	return j
+}
+
+// rateIn is the growth of RSS over the window of stacks, in bytes per second.
+func (j *Judgement) rateIn(timeline growth.Timeline) float64 {
+	if j.Judged.Reason != verdict.ReasonGrowthEnded {
+		return j.Judged.Rate
+	}
+	calm := spike.Without(timeline)
+	grown := calm.RSSAt(j.Window.To) - calm.RSSAt(j.Window.From)
+	return float64(grown) / (j.Window.To - j.Window.From).Seconds()
 }
 
 // Decide decides the verdict again, by Findings that have changed.
@@ -150,7 +164,8 @@ func (j *Judgement) evidence(
 
 	e = diagnosis.Evidence{
 		PID: c.Process.PID, Class: j.Judged.Class, Rows: breakdown.RSS(start, end),
-		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
+		HasEnded: j.Judged.Reason == verdict.ReasonGrowthEnded,
+		Start:    start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
 		Trends: j.Trends, Missing: claim.Missing(end), Components: c.Components,
 		Freed: freedBetween(start, end),
 	}

@@ -232,6 +232,33 @@ func TestProcessWindow(t *testing.T) {
 	}
 }
 
+// TestProcessEnded names what grew where the growth ended too shortly before the end for a verdict.
+func TestProcessEnded(t *testing.T) {
+	c := watched(0, 96, func(second float64) float64 { return mebibytes(min(second, 62)) })
+	for _, s := range c.Snapshots {
+		bytes := s.Holdings[0].InuseBytes
+		s.Holdings[0].ResidentBytes = bytes
+		s.Residents = []growth.Resident{{PID: judgedPID, RSS: grownLevel + bytes}}
+	}
+
+	got := Process(c)
+	if got.Class != verdict.ClassTooShort || got.Reason != verdict.ReasonGrowthEnded {
+		t.Fatalf("%s (%s)", got.Class, got.Reason)
+	}
+	if len(got.Suspects) != 1 || math.Abs(got.Suspects[0].Share-1) > 0.05 {
+		t.Errorf("%+v", got.Suspects)
+	}
+	if d := got.Diagnoses; len(d) != 1 || d[0].Cause != diagnosis.MmapGrowth ||
+		d[0].Confidence != diagnosis.Medium {
+		t.Errorf("%+v", d)
+	}
+
+	flat := Process(watched(0, 58, still))
+	if flat.Reason == verdict.ReasonGrowthEnded || len(flat.Suspects) > 0 {
+		t.Errorf("%s, %+v", flat.Reason, flat.Suspects)
+	}
+}
+
 // The process maps a file of code every 5 s, and 100 before the window begins.
 func TestProcessNewCode(t *testing.T) {
 	compiler := growth.Frame{

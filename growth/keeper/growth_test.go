@@ -193,6 +193,58 @@ func TestReadings(t *testing.T) {
 	}
 }
 
+// TestAddEarlier takes the readings of an earlier trace into account.
+func TestAddEarlier(t *testing.T) {
+	reading := func(entries int64, moved int64) []Reading {
+		l := Reading{Address: 1, Entries: Entries(entries)}
+		for _, place := range MarkPlaces(entries) {
+			l.Marks = append(l.Marks, Mark{place, uint64(place+moved) * 8})
+		}
+		return []Reading{l}
+	}
+	for name, c := range map[string]struct {
+		now  Link // by the searches of this trace
+		want Link
+	}{
+		"read once": {
+			Link{Readings: reading(300, 0)}, Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
+		},
+		"read twice within a second": {
+			Link{Readings: reading(300, 0), PerMinute: 60, GrowthS: 1, AppendOnly: true},
+			Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
+		},
+		"no entry came within a second": {
+			Link{Readings: reading(300, 0), GrowthS: 1, Steady: true},
+			Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
+		},
+		"it has stopped": {
+			Link{Readings: reading(300, 0), GrowthS: 30, Steady: true}, Link{GrowthS: 30, Steady: true},
+		},
+		"it has lost entries in this trace": {
+			Link{Readings: reading(300, 0), PerMinute: 60, GrowthS: 30}, Link{PerMinute: 60, GrowthS: 30},
+		},
+		"it has lost entries since": {
+			Link{Readings: reading(300, 50), PerMinute: 60, GrowthS: 30, AppendOnly: true},
+			Link{PerMinute: 60, GrowthS: 30, AppendOnly: true},
+		},
+	} {
+		path := func(l Link) []Path {
+			l.How, l.Type, l.Entries = HowItem, "list", NoContainer
+			return []Path{{Links: []Link{l}}}
+		}
+		earlier := []Search{{PID: 1, Elapsed: time.Minute, Paths: path(Link{Readings: reading(100, 0)})}}
+		after := []Search{{
+			PID: 1, TracedSince: 2 * time.Minute, Elapsed: 3 * time.Minute, Paths: path(c.now),
+		}}
+		AddEarlier(earlier, after)
+		got := after[0].Paths[0].Links[0]
+		if got.PerMinute != c.want.PerMinute || got.GrowthS != c.want.GrowthS ||
+			got.Steady != c.want.Steady || got.AppendOnly != c.want.AppendOnly {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
 // TestGrowingLink takes the first container that grows, and none that grows by the way.
 func TestGrowingLink(t *testing.T) {
 	for _, c := range []struct {

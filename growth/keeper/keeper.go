@@ -143,8 +143,9 @@ type Link struct {
 	// Names are the keys of the containers in which the samples are, where they are few; absent:
 	// there is one, Name, or there are many. Entries and PerMinute are sums then.
 	Names []string `json:"names,omitempty"`
-	// Readings of the containers: one, or a few of which each has some of the samples.
-	Readings []Reading `json:"-"`
+	// Readings of the containers: one, or a few of which each has some of the samples. Absent, but
+	// for containers that a later trace of the process can recognise.
+	Readings []Reading `json:"readings,omitempty"`
 	// Repeated: there is a chain of such links, a linked list; absent: there is none.
 	Repeated bool `json:"repeated,omitempty"`
 }

@@ -5,17 +5,20 @@ import "time"
 // A Reading is the state of a container as a search has read it. Two readings at the same one show whether it grows,
 // and whether it has lost any of its entries.
 type Reading struct {
-	Address uint64
-	Entries Entries
+	Address uint64  `json:"address"`
+	Entries Entries `json:"entries"`
 	// Marks are some entries by their place: the oldest ones, and fewer of the later ones. A
 	// container without an order has none.
-	Marks []Mark
+	Marks []Mark `json:"marks"`
 }
+
+// IsMarked reports whether a later reading can show that the container has lost no entry.
+func (l *Reading) IsMarked() bool { return len(l.Marks) >= minMarks }
 
 // A Mark is an entry of a container, by its place and the address of the item or key there.
 type Mark struct {
-	Place int64
-	Value uint64
+	Place int64  `json:"place"`
+	Value uint64 `json:"value"`
 }
 
 // minMarks is how many of the old entries must be at their places for a container to have lost none.
@@ -37,7 +40,7 @@ func (l *Reading) hasKept(now *Reading) bool {
 		}
 	}
 
-	return len(l.Marks) >= minMarks
+	return l.IsMarked()
 }
 
 // MarkPlaces are the places of a container of so many entries that are marked: the same ones in each

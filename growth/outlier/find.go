@@ -47,6 +47,31 @@ func Find(members []Member) Result {
 	return r
 }
 
+// FindTwice scores members by two windows in a row, of which the latest counts as in Find. The chance
+// of a member is the smaller one of two, times two (Bonferroni): by the latest window, or by the score
+// that it has in both. Heavy tails of noise that comes and goes seldom hit one member twice. Noise that
+// stays in both windows shows in the scores of all, and gains nothing.
+func FindTwice(earlier, latest []Member) Result {
+	r := Find(latest)
+	both := make([]Member, len(latest))
+	for i, s := range Find(earlier).Scores {
+		both[i].Growth = agreed(s.Z, r.Scores[i].Z)
+	}
+
+	for i, s := range Find(both).Scores {
+		r.Scores[i].Chance = min(1, 2*min(s.Chance, r.Scores[i].Chance))
+	}
+	return r
+}
+
+// agreed is the score that two windows agree on: the smaller one, with the sign of their sum. That
+// makes no score 0, unlike the smaller one of the scores that have one sign alone.
+func agreed(a, b float64) float64 {
+	const most = 1e9 // of infinite scores
+	a, b = max(-most, min(a, most)), max(-most, min(b, most))
+	return math.Copysign(min(math.Abs(a), math.Abs(b)), a+b)
+}
+
 // Outliers returns the members that grow by more than minRatio times the median, and would so with
 // at most this chance if there were no outlier: the largest scores first. A member that grows less
 // fills no memory, and is none.

@@ -243,6 +243,63 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestTwice are the numbers of docs/internals/outlier.md about two windows in a row: hits of a leak of
+// 10 MADs, and false alarms, where a part of the noise stays in both.
+func TestTwice(t *testing.T) {
+	const draws = 100
+	leastHits := map[string]map[int]int{ // where no noise stays
+		"normal":       {8: 70, 64: 90, 4096: 95},
+		"Laplace":      {8: 60, 64: 60, 4096: 30},
+		"t, 5 degrees": {8: 70, 64: 85, 4096: 50},
+	}
+
+	for noise, least := range leastHits {
+		for n, hitsWanted := range least {
+			for _, stays := range []float64{0, 0.5, 1} {
+				hits, alarms := 0, 0
+				r := rand.New(rand.NewPCG(uint64(n), uint64(10*stays)))
+				for range draws {
+					own := draw(r, n, noises[noise])
+					earlier, latest := draw(r, n, noises[noise]), draw(r, n, noises[noise])
+					at := r.IntN(n)
+					for _, window := range [][]Member{earlier, latest} {
+						for i := range window {
+							window[i].Growth = stays*own[i].Growth + (1-stays)*window[i].Growth
+						}
+						window[at].Growth += 10 * mads[noise]
+					}
+
+					found := FindTwice(earlier, latest).Outliers(MaxChance)
+					if i := slices.Index(found, at); i >= 0 {
+						hits++
+						found = slices.Delete(found, i, i+1)
+					}
+					if len(found) > 0 {
+						alarms++
+					}
+				}
+				t.Logf("| %4d | %-12s | %g | %3d | %d of %d |", n, noise, stays, hits, alarms, draws)
+				const maxAlarms = draws*MaxChance + 4 // 5%, and two standard errors
+				if stays == 0 && hits < hitsWanted || alarms > maxAlarms {
+					t.Errorf("%d members, %s noise, %g stays: %d hits, %d false alarms", n, noise, stays,
+						hits, alarms)
+				}
+			}
+		}
+	}
+}
+
+// TestTwiceLate finds a leak that began in the latest window by that alone.
+func TestTwiceLate(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	earlier, latest := draw(r, 64, noises["normal"]), draw(r, 64, noises["normal"])
+	latest[5].Growth += 30
+	earlier[7].Growth, earlier[9].Growth = math.NaN(), math.Inf(1)
+	if got := FindTwice(earlier, latest).Outliers(MaxChance); !slices.Equal(got, []int{5}) {
+		t.Errorf("%v", got)
+	}
+}
+
 // Scores depend neither on the order nor on the unit nor on a part that all share.
 func FuzzFind(f *testing.F) {
 	f.Add(uint64(1), 8, 2.0, 100.0)

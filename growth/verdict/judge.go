@@ -32,6 +32,10 @@ func Judge(series Series, setting Setting, criteria Criteria) Verdict {
 	e.describe(&v)
 	e.classify(&v)
 	v.Phases = phasesOf(s, segments, v)
+	if n := len(v.Phases); v.Reason == ReasonPlateauTooYoung && n > 1 &&
+		v.Phases[n-2].Kind == PhaseWarmup {
+		v.Reason = ReasonGrowthEnded
+	}
 
 	return v
 }

@@ -55,6 +55,7 @@ type Reason string
 const (
 	ReasonTooShort         Reason = "too-short"         // too few samples
 	ReasonPlateauTooYoung  Reason = "plateau-too-young" // shorter than growth before it asks for
+	ReasonGrowthEnded      Reason = "growth-ended"      // the same, where the growth was seen
 	ReasonTooNoisy         Reason = "too-noisy"         // the bound allows for growth of note
 	ReasonNoGrowth         Reason = "no-growth"
 	ReasonTolerated        Reason = "tolerated"  // grows less than Setting.Tolerable
@@ -167,6 +168,14 @@ type Phase struct {
 	From, To float64
 	// Rate in bytes per X.
 	Rate float64
+}
+
+// EndedGrowth is the growth of ReasonGrowthEnded; false: the verdict has another reason.
+func (v *Verdict) EndedGrowth() (p Phase, ok bool) {
+	if v.Reason != ReasonGrowthEnded {
+		return Phase{}, false
+	}
+	return v.Phases[len(v.Phases)-2], true
 }
 
 // A PhaseKind is the behaviour of a phase.

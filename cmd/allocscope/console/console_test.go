@@ -123,7 +123,11 @@ func testNoSnapshot(t *testing.T) {
 	var out bytes.Buffer
 	s := NewStatusLine(New(&out))
 	s.Show(record.Progress{Sample: growth.Sample{Elapsed: 10 * time.Second, RSS: 5 << 20}})
-	if want := "10s  RSS 5.00 MiB  0 events/s  drops 0\n"; out.String() != want {
+	unknown := growth.UnknownSample()
+	unknown.Elapsed = 20 * time.Second
+	s.Show(record.Progress{Sample: unknown})
+	want := "10s  RSS 5.00 MiB  0 events/s  drops 0\n20s  0 events/s  drops 0\n"
+	if out.String() != want {
 		t.Errorf("prints %q, want %q", out.String(), want)
 	}
 }

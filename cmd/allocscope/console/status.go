@@ -94,7 +94,9 @@ func (s *StatusLine) line(p record.Progress) string {
 		line += words.OfTrace(p.End, p.UntilSettled)
 	}
 
-	line += "  RSS " + units.Bytes(float64(p.Sample.RSS))
+	if p.Sample.RSS != growth.Unknown {
+		line += "  RSS " + units.Bytes(float64(p.Sample.RSS))
+	}
 	if p.Latest != nil {
 		line += fmt.Sprintf("  traced %s in %s samples", units.Bytes(float64(p.Latest.Total())),
 			units.Count(float64(p.Latest.LiveObjects)))

@@ -50,6 +50,29 @@ func TestOverheadResult(t *testing.T) {
 	}
 }
 
+// TestFlatDetails has no suspects of growth where there is none.
+func TestFlatDetails(t *testing.T) {
+	for class, grows := range map[verdict.Class]bool{
+		verdict.ClassPlateau: false, verdict.ClassSpikyPlateau: false, verdict.ClassGrowing: true,
+	} {
+		var out bytes.Buffer
+		s := &summary.Summary{
+			Verdict:      summary.Verdict{Class: class},
+			Suspects:     []summary.Suspect{{Component: "train.py", Function: "load (/src/train.py:6)"}},
+			Accumulating: []summary.Accumulation{{Function: "leak", Kind: growth.KindHeap}},
+		}
+		if err := PrintDetails(&out, s, "folder"); err != nil {
+			t.Fatal(err)
+		}
+		mustSay(t, "the result", out.String(), words.StacksTitle(s)+":")
+		hasSuspects := strings.Contains(out.String(), "suspects")
+		saysGrew := strings.Contains(out.String(), "that grew")
+		if hasSuspects != grows || saysGrew != grows {
+			t.Errorf("%s:\n%s", class, out.String())
+		}
+	}
+}
+
 // The log has one line for each event that the user waits for, at its level.
 func TestReporter(t *testing.T) {
 	process := conclude.Process{GPU: &gpu.Judgement{}}

@@ -98,8 +98,10 @@ func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
 	}
 
 	title := "Top suspects, each with its common call site"
-	if err := printSuspects(out, s.Suspects, title, "of RSS growth"); err != nil {
-		return err
+	if !s.Class.IsFlat() { // else there is no growth of which they have a share
+		if err := printSuspects(out, s.Suspects, title, "of RSS growth"); err != nil {
+			return err
+		}
 	}
 
 	for _, line := range words.Undecided(s.Accumulating, maxUndecided) {
@@ -232,7 +234,7 @@ func printStacks(out io.Writer, s *summary.Summary) error {
 		bursts = " (heap from " + bursts + ")"
 	}
 
-	fmt.Fprintf(out, "\nStacks that grew since the baseline%s:\n\n", bursts)
+	fmt.Fprintf(out, "\n%s%s:\n\n", words.StacksTitle(s), bursts)
 	return printAccumulating(out, s.Accumulating[:min(maxTableRows, len(s.Accumulating))])
 }
 

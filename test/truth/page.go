@@ -89,14 +89,53 @@ Debian's packages when it is run.
 
 	for _, part := range ownParts() {
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", upper(part.name), introductions[part.name])
-		fmt.Fprint(&text, "| program | from | truth | said | outcome | s | CPU s |\n"+
-			"|---|---|---|---|---|---|---|\n")
+		inShort := slices.Contains([]string{"reachability", "false alarms", "kinds"}, part.name)
+		if inShort {
+			text.WriteString(rightOf(results.Rows, part.name))
+		}
+		header := "| program | from | truth | said | outcome | s | CPU s |\n" +
+			"|---|---|---|---|---|---|---|\n"
 		for _, r := range results.Rows {
-			if r.Part == part.name {
+			if r.Part == part.name && !(inShort && r.Outcome == Right) {
+				text.WriteString(header)
+				header = ""
 				fmt.Fprintf(&text, "| `%s` | %s | %s | %s | %s | %.0f | %.1f |\n", r.Name,
 					r.Source, cell(r.Truth), cell(r.Said), r.Outcome, r.Seconds, r.CPU)
 			}
 		}
+	}
+	return strings.ReplaceAll(text.String(), "\n\n\n", "\n\n")
+}
+
+// rightOf is the names of the programs of a part for which the answer is right, by their sources.
+func rightOf(rows []Row, part string) string {
+	var sources []string
+	names := make(map[string][]string)
+	for _, r := range rows {
+		if r.Part != part || r.Outcome != Right {
+			continue
+		}
+		if names[r.Source] == nil {
+			sources = append(sources, r.Source)
+		}
+		names[r.Source] = append(names[r.Source], "`"+r.Name+"`")
+	}
+
+	var text strings.Builder
+	for _, source := range sources {
+		line := "Right, of " + source + ":"
+		for i, name := range names[source] {
+			if i < len(names[source])-1 {
+				name += ","
+			}
+			if len(line)+1+len(name) > 100 {
+				text.WriteString(line + "\n")
+				line = name
+			} else {
+				line += " " + name
+			}
+		}
+		text.WriteString(line + ".\n\n")
 	}
 	return text.String()
 }

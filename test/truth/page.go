@@ -89,14 +89,11 @@ Debian's packages when it is run.
 
 	for _, part := range ownParts() {
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", upper(part.name), introductions[part.name])
-		inShort := slices.Contains([]string{"reachability", "false alarms", "kinds"}, part.name)
-		if inShort {
-			text.WriteString(rightOf(results.Rows, part.name))
-		}
+		text.WriteString(shortOf(results.Rows, part.name))
 		header := "| program | from | truth | said | outcome | s | CPU s |\n" +
 			"|---|---|---|---|---|---|---|\n"
 		for _, r := range results.Rows {
-			if r.Part == part.name && !(inShort && r.Outcome == Right) {
+			if r.Part == part.name && shortKey(r) == "" {
 				text.WriteString(header)
 				header = ""
 				fmt.Fprintf(&text, "| `%s` | %s | %s | %s | %s | %.0f | %.1f |\n", r.Name,
@@ -107,25 +104,41 @@ Debian's packages when it is run.
 	return strings.ReplaceAll(text.String(), "\n\n\n", "\n\n")
 }
 
-// rightOf is the names of the programs of a part for which the answer is right, by their sources.
-func rightOf(rows []Row, part string) string {
-	var sources []string
+// partsInShort have a row only where an answer is not right.
+var partsInShort = []string{"reachability", "false alarms", "kinds"}
+
+// shortKey is the beginning of the paragraph that has the program's name alone; empty: it has a
+// row.
+func shortKey(r Row) string {
+	switch {
+	case r.Part == "leaks" && r.Truth == "flat":
+		return "Flat, and called " + r.Said + ":"
+	case r.Outcome == Right && slices.Contains(partsInShort, r.Part):
+		return "Right, of " + r.Source + ":"
+	}
+	return ""
+}
+
+// shortOf is the paragraphs of a part.
+func shortOf(rows []Row, part string) string {
+	var keys []string
 	names := make(map[string][]string)
 	for _, r := range rows {
-		if r.Part != part || r.Outcome != Right {
+		key := shortKey(r)
+		if r.Part != part || key == "" {
 			continue
 		}
-		if names[r.Source] == nil {
-			sources = append(sources, r.Source)
+		if names[key] == nil {
+			keys = append(keys, key)
 		}
-		names[r.Source] = append(names[r.Source], "`"+r.Name+"`")
+		names[key] = append(names[key], "`"+r.Name+"`")
 	}
 
 	var text strings.Builder
-	for _, source := range sources {
-		line := "Right, of " + source + ":"
-		for i, name := range names[source] {
-			if i < len(names[source])-1 {
+	for _, key := range keys {
+		line := key
+		for i, name := range names[key] {
+			if i < len(names[key])-1 {
 				name += ","
 			}
 			if len(line)+1+len(name) > 100 {

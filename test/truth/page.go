@@ -90,7 +90,7 @@ Debian's packages when it is run.
 	for _, part := range ownParts() {
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", upper(part.name), introductions[part.name])
 		text.WriteString(shortOf(results.Rows, part.name))
-		header := "| program | from | truth | said | outcome | s | CPU s |\n" +
+		header := "\n| program | from | truth | said | outcome | s | CPU s |\n" +
 			"|---|---|---|---|---|---|---|\n"
 		for _, r := range results.Rows {
 			if r.Part == part.name && shortKey(r) == "" {
@@ -107,19 +107,22 @@ Debian's packages when it is run.
 // partsInShort have a row only where an answer is not right.
 var partsInShort = []string{"reachability", "false alarms", "kinds"}
 
-// shortKey is the beginning of the paragraph that has the program's name alone; empty: it has a
+// shortKey is the beginning of the item that has the program's name alone; empty: it has a
 // row.
 func shortKey(r Row) string {
 	switch {
-	case r.Part == "leaks" && r.Truth == "flat":
+	case r.Part == "leaks" && r.Truth == "flat" && r.Outcome != Wrong:
 		return "Flat, and called " + r.Said + ":"
+	case r.Part == "jobs" && r.Outcome == Right:
+		said, _, _ := strings.Cut(r.Said, ",")
+		return "Right, called " + said + ":"
 	case r.Outcome == Right && slices.Contains(partsInShort, r.Part):
 		return "Right, of " + r.Source + ":"
 	}
 	return ""
 }
 
-// shortOf is the paragraphs of a part.
+// shortOf is the list of a part, an item for each beginning.
 func shortOf(rows []Row, part string) string {
 	var keys []string
 	names := make(map[string][]string)
@@ -136,19 +139,19 @@ func shortOf(rows []Row, part string) string {
 
 	var text strings.Builder
 	for _, key := range keys {
-		line := key
+		line := "- " + key
 		for i, name := range names[key] {
 			if i < len(names[key])-1 {
 				name += ","
 			}
 			if len(line)+1+len(name) > 100 {
 				text.WriteString(line + "\n")
-				line = name
+				line = "  " + name
 			} else {
 				line += " " + name
 			}
 		}
-		text.WriteString(line + ".\n\n")
+		text.WriteString(line + ".\n")
 	}
 	return text.String()
 }

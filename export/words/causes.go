@@ -16,7 +16,7 @@ type causeText struct {
 	what string
 	// long completes "97% of the growth is".
 	long string
-	// step is the remedy. docs/reference/verdict.md has the steps as a table.
+	// step is the remedy. docs/causes.md has the steps as a table.
 	step string
 }
 

@@ -538,7 +538,7 @@ func TestKeeperConstants(t *testing.T) {
 
 // The documentation has the steps of each sort of keeper.
 func TestKeeperSteps(t *testing.T) {
-	docs, err := os.ReadFile("../../docs/reference/verdict.md")
+	docs, err := os.ReadFile("../../docs/guides/keepers.md")
 	if err != nil {
 		t.Fatal(err)
 	}

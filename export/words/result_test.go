@@ -481,7 +481,7 @@ func TestMisleading(t *testing.T) {
 
 // Every cause has its texts, and a line in the table of the documentation.
 func TestCauses(t *testing.T) {
-	docs, err := os.ReadFile("../../docs/reference/verdict.md")
+	docs, err := os.ReadFile("../../docs/causes.md")
 	if err != nil {
 		t.Fatal(err)
 	}

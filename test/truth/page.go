@@ -89,14 +89,69 @@ Debian's packages when it is run.
 
 	for _, part := range ownParts() {
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", upper(part.name), introductions[part.name])
-		fmt.Fprint(&text, "| program | from | truth | said | outcome | s | CPU s |\n"+
-			"|---|---|---|---|---|---|---|\n")
+		text.WriteString(shortOf(results.Rows, part.name))
+		header := "\n| program | from | truth | said | outcome | s | CPU s |\n" +
+			"|---|---|---|---|---|---|---|\n"
 		for _, r := range results.Rows {
-			if r.Part == part.name {
+			if r.Part == part.name && shortKey(r) == "" {
+				text.WriteString(header)
+				header = ""
 				fmt.Fprintf(&text, "| `%s` | %s | %s | %s | %s | %.0f | %.1f |\n", r.Name,
 					r.Source, cell(r.Truth), cell(r.Said), r.Outcome, r.Seconds, r.CPU)
 			}
 		}
+	}
+	return strings.ReplaceAll(text.String(), "\n\n\n", "\n\n")
+}
+
+// partsInShort have a row only where an answer is not right.
+var partsInShort = []string{"reachability", "false alarms", "kinds"}
+
+// shortKey is the beginning of the item that has the program's name alone; empty: it has a
+// row.
+func shortKey(r Row) string {
+	switch {
+	case r.Part == "leaks" && r.Truth == "flat" && r.Outcome != Wrong:
+		return "Flat, and called " + r.Said + ":"
+	case r.Part == "jobs" && r.Outcome == Right:
+		said, _, _ := strings.Cut(r.Said, ",")
+		return "Right, called " + said + ":"
+	case r.Outcome == Right && slices.Contains(partsInShort, r.Part):
+		return "Right, of " + r.Source + ":"
+	}
+	return ""
+}
+
+// shortOf is the list of a part, an item for each beginning.
+func shortOf(rows []Row, part string) string {
+	var keys []string
+	names := make(map[string][]string)
+	for _, r := range rows {
+		key := shortKey(r)
+		if r.Part != part || key == "" {
+			continue
+		}
+		if names[key] == nil {
+			keys = append(keys, key)
+		}
+		names[key] = append(names[key], "`"+r.Name+"`")
+	}
+
+	var text strings.Builder
+	for _, key := range keys {
+		line := "- " + key
+		for i, name := range names[key] {
+			if i < len(names[key])-1 {
+				name += ","
+			}
+			if len(line)+1+len(name) > 100 {
+				text.WriteString(line + "\n")
+				line = "  " + name
+			} else {
+				line += " " + name
+			}
+		}
+		text.WriteString(line + ".\n")
 	}
 	return text.String()
 }

@@ -20,6 +20,17 @@ type Container struct {
 // one meanwhile, the container is that cgroup, and First is of that moment.
 type Containers struct{ First, Last *Container }
 
+// Add adds a later moment; nil: the container could not be read.
+func (c *Containers) Add(now *Container) {
+	if now == nil {
+		return
+	}
+	if c.First == nil || c.First.Cgroup != now.Cgroup {
+		c.First = now
+	}
+	c.Last = now
+}
+
 // A ContainerRow is a part of the memory of a container.
 type ContainerRow struct {
 	Kind ContainerKind

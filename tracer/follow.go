@@ -354,14 +354,7 @@ func (f *follower) takeChanges() []Change {
 
 // readContainer reads the memory of the container.
 func (f *follower) readContainer() {
-	now := f.container.Read(f.session.Elapsed())
-	if now == nil {
-		return
-	}
-	if f.containers.First == nil || f.containers.First.Cgroup != now.Cgroup {
-		f.containers.First = now
-	}
-	f.containers.Last = now
+	f.containers.Add(f.container.Read(f.session.Elapsed()))
 }
 
 // Bounds on the other processes that are classified, and reported of each relation.

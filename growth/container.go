@@ -40,8 +40,10 @@ type ContainerRow struct {
 	// PID and Name of a process: of ContainerAnonymous, and the one that holds a file.
 	PID  int
 	Name string
-	// File is the path as the process has it. Empty: it is no file, or the rest of them.
+	// File is the path as the process has it. Empty: it is no file, or several.
 	File string
+	// Count of the small files of a process that the row sums; 0: it sums none.
+	Count int
 	// Bytes are negative where several rows have the same memory: see ContainerForked.
 	Bytes int64
 }

@@ -376,7 +376,7 @@ func (f *follower) otherProcesses() []growth.OtherProcess {
 	number := make(map[growth.Relation]int)
 	isOutside := func(pid int) bool { return !inTree[pid] }
 	for _, o := range f.census.TopGrowers(now, f.session.Elapsed(), isOutside, maxOthers) {
-		o.Relation, o.InCgroup = f.job.Relation(o.PID, now)
+		o.Relation, o.InCgroup = f.job.Relation(o.PID, now), f.container.Has(o.PID)
 		if number[o.Relation]++; number[o.Relation] <= maxOthersOfRelation {
 			others = append(others, o)
 		}

@@ -2,29 +2,39 @@ package conclude
 
 import (
 	"math"
+	"slices"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// Outside is memory that the job takes and no process holds, where it grows.
+// Outside is memory that no process of the tree holds, and that fills the job's memory, where it grows.
 type Outside struct {
 	Kind    OutsideKind
 	Verdict verdict.Verdict
 	// Files are the file system in RAM that grows; nil: it is not known.
 	Files *growth.RAMFiles
+	// Process outside of the tree that has grown most, and Grown, by how much all such have;
+	// nil: it is other memory.
+	Process *ContainerRow
+	Grown   int64
 	// InCgroup: the memory counts against the limit of the cgroup.
 	InCgroup bool
 }
 
-// An OutsideKind is a kind of memory that no process holds.
+// isOfProcesses reports whether other processes hold the memory; false of nil.
+func (o *Outside) isOfProcesses() bool { return o != nil && o.Process != nil }
+
+// An OutsideKind is a kind of memory that no process of the tree holds.
 type OutsideKind string
 
 // The kinds.
 const (
-	OutsideFiles   OutsideKind = "ram-files" // files of a tmpfs, and shared memory that nobody maps
-	OutsideKernel  OutsideKind = "kernel"    // memory of the kernel that it cannot drop
-	OutsideUnknown OutsideKind = "unknown"   // charged to the cgroup
+	OutsideFiles  OutsideKind = "ram-files" // files of a tmpfs, and shared memory that nobody maps
+	OutsideKernel OutsideKind = "kernel"    // memory of the kernel that it cannot drop
+	// OutsideProcesses have their memory charged to the cgroup, and are not of the tree.
+	OutsideProcesses OutsideKind = "processes"
+	OutsideUnknown   OutsideKind = "unknown" // charged to the cgroup
 )
 
 // minOutsideGrowth is the growth in bytes of memory outside of processes from which on it counts,
@@ -52,7 +62,9 @@ func (t *Trace) outside() *Outside {
 		if !inCgroup {
 			shared = ofFiles(shared, files, rows)
 		}
-		return &Outside{OutsideFiles, limited(shared, files), files, inCgroup}
+		return &Outside{
+			Kind: OutsideFiles, Verdict: limited(shared, files), Files: files, InCgroup: inCgroup,
+		}
 	}
 	if !inCgroup {
 		return nil
@@ -61,11 +73,6 @@ func (t *Trace) outside() *Outside {
 	kernel := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel }, t.Criteria)
 	if outsideGrowth(kernel) >= minOutsideGrowth {
 		return &Outside{Kind: OutsideKernel, Verdict: kernel, InCgroup: true}
-	}
-	for _, o := range t.Others {
-		if o.InCgroup {
-			return nil
-		}
 	}
 	all := judgeOutside(rows, func(r *growth.Row) int64 {
 		if r.System.CgroupUsed == growth.Unknown || r.Tree.RSS == growth.Unknown {
@@ -76,35 +83,55 @@ func (t *Trace) outside() *Outside {
 	if outsideGrowth(all) < minOutsideGrowth {
 		return nil
 	}
-	kind, ok := grownKind(containerOf(t))
-	if !ok {
-		return nil
-	}
-	return &Outside{Kind: kind, Verdict: all, InCgroup: true}
+	return t.outsideByRows(containerOf(t), all)
 }
 
-// grownKind is the kind of memory outside of the job that has grown in the rows of a container;
-// false: only memory has that the kernel takes back. Without rows it is not known.
-func grownKind(c *Container) (kind OutsideKind, ok bool) {
+// outsideByRows is which memory has grown by the rows of a container; nil: only memory has that the
+// kernel takes back. Without rows it is not known, unless another process may have it.
+func (t *Trace) outsideByRows(c *Container, v verdict.Verdict) *Outside {
+	o := &Outside{Kind: OutsideUnknown, Verdict: v, InCgroup: true}
 	if c == nil {
-		return OutsideUnknown, true
+		if slices.ContainsFunc(t.Others, func(o growth.OtherProcess) bool { return o.InCgroup }) {
+			return nil
+		}
+		return o
 	}
-	var all, kernel int64
-	for i := range c.Rows {
-		r := &c.Rows[i]
+
+	inTree := make(map[int]bool)
+	for _, p := range t.History.Processes {
+		inTree[p.PID] = true
+	}
+	var kernel, rest int64
+	for i := range c.all {
+		r := &c.all[i]
+		isProcess := r.Kind == growth.ContainerAnonymous && r.Key != ""
 		switch {
-		case r.InJob || r.Kind.IsReclaimable():
+		case r.Kind.IsReclaimable(), inTree[r.PID]:
+		case isProcess && (o.Process == nil || r.Delta() > o.Process.Delta()):
+			o.Process = r
+			o.Grown += r.Delta()
+		case isProcess:
+			o.Grown += r.Delta()
+		case r.Kind == growth.ContainerForked: // which several processes have
+			o.Grown += min(0, r.Delta())
 		case r.Kind.IsKernel():
 			kernel += r.Delta()
-			all += r.Delta()
 		default:
-			all += r.Delta()
+			rest += r.Delta()
 		}
 	}
-	if float64(kernel) >= minOutsideGrowth {
-		return OutsideKernel, true
+
+	switch {
+	case o.Grown >= minOutsideGrowth && o.Grown >= max(kernel, rest):
+		o.Kind = OutsideProcesses
+		return o
+	case kernel >= minOutsideGrowth:
+		o.Kind = OutsideKernel
+	case o.Grown+kernel+rest < minOutsideGrowth:
+		return nil
 	}
-	return OutsideUnknown, float64(all) >= minOutsideGrowth
+	o.Process, o.Grown = nil, 0
+	return o
 }
 
 // judgeOutside judges one memory of the machine or the cgroup.

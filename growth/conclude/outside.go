@@ -56,8 +56,8 @@ func (t *Trace) outside() *Outside {
 	last := rows[len(rows)-1].System
 	inCgroup := last.HasCgroupLimit()
 
-	shared := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared }, t.Criteria)
-	if files := grownFiles(t.RAMFiles, shared, inCgroup); outsideGrowth(shared) >= minOutsideGrowth &&
+	shared, grown := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared }, t.Criteria)
+	if files := grownFiles(t.RAMFiles, grown, inCgroup); grown >= minOutsideGrowth &&
 		(inCgroup || files != nil) {
 		if !inCgroup {
 			shared = ofFiles(shared, files, rows)
@@ -70,17 +70,17 @@ func (t *Trace) outside() *Outside {
 		return nil
 	}
 
-	kernel := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel }, t.Criteria)
-	if outsideGrowth(kernel) >= minOutsideGrowth {
+	kernel, grown := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel }, t.Criteria)
+	if grown >= minOutsideGrowth {
 		return &Outside{Kind: OutsideKernel, Verdict: kernel, InCgroup: true}
 	}
-	all := judgeOutside(rows, func(r *growth.Row) int64 {
+	all, grown := judgeOutside(rows, func(r *growth.Row) int64 {
 		if r.System.CgroupUsed == growth.Unknown || r.Tree.RSS == growth.Unknown {
 			return growth.Unknown
 		}
 		return r.System.CgroupUsed - r.Tree.RSS
 	}, t.Criteria)
-	if outsideGrowth(all) < minOutsideGrowth {
+	if grown < minOutsideGrowth {
 		return nil
 	}
 	return t.outsideByRows(containerOf(t), all)
@@ -134,10 +134,11 @@ func (t *Trace) outsideByRows(c *Container, v verdict.Verdict) *Outside {
 	return o
 }
 
-// judgeOutside judges one memory of the machine or the cgroup.
+// judgeOutside judges one memory of the machine or the cgroup. grown is its growth in bytes; 0: it does
+// not grow.
 func judgeOutside(
 	rows []growth.Row, of func(*growth.Row) int64, c verdict.Criteria,
-) verdict.Verdict {
+) (v verdict.Verdict, grown float64) {
 	var s verdict.Series
 	for i := range rows {
 		if bytes := of(&rows[i]); bytes != growth.Unknown {
@@ -152,22 +153,21 @@ func judgeOutside(
 	if first := rows[len(rows)-1].System.Headroom(); first.Of != "" && len(s.Y) > 0 {
 		setting.Limit = s.Y[len(s.Y)-1] + float64(first.Left)
 	}
-	return verdict.Judge(s, setting, c)
+	if v = verdict.Judge(s, setting, c); v.Class.Grows() {
+		grown = max(v.Rate*v.Length, grownInAll(s, v.Rate))
+	}
+	return v, grown
 }
 
-// outsideGrowth is the growth of a series that grows, in bytes; 0: it does not.
-func outsideGrowth(v verdict.Verdict) float64 {
-	if !v.Class.Grows() {
-		return 0
-	}
-	return v.Rate * v.Length
+// grownInAll is the growth of a whole series, of which the verdict may judge the last segment alone. A
+// jump counts as far as the rate explains it.
+func grownInAll(s verdict.Series, rate float64) float64 {
+	last := len(s.X) - 1
+	return min(s.Y[last]-s.Y[0], rate*(s.X[last]-s.X[0]))
 }
 
 // grownFiles is the one of all file systems in RAM that explains growth; nil: none does.
-func grownFiles(
-	all []growth.RAMFiles, v verdict.Verdict, inCgroup bool,
-) *growth.RAMFiles {
-	grown := outsideGrowth(v)
+func grownFiles(all []growth.RAMFiles, grown float64, inCgroup bool) *growth.RAMFiles {
 	for i := range all {
 		f := &all[i]
 		own := float64(f.NewBytes)

@@ -114,3 +114,29 @@ func TestOutsideCountsOnce(t *testing.T) {
 		t.Errorf("sockets besides: %+v", got)
 	}
 }
+
+// TestOutsideAfterJump has memory that grows by 60 MiB/min, and falls a little near the end, behind which
+// the verdict judges; and memory that only jumps, and then grows by next to nothing.
+func TestOutsideAfterJump(t *testing.T) {
+	for name, c := range map[string]struct {
+		perMinute float64
+		jump      int64 // MiB
+		want      bool
+	}{
+		"grows throughout": {60, -60, true},
+		"jumps":            {0.5, 600, false},
+	} {
+		trace := inContainer(flat(500), 0, gain{8, 600})
+		for i := range trace.History.Rows {
+			row := &trace.History.Rows[i]
+			row.System.CgroupUsed = row.Tree.RSS + int64(100*mib+c.perMinute*mib*float64(i)/60)
+			if i > len(trace.History.Rows)*92/100 {
+				row.System.CgroupUsed += c.jump * mib
+			}
+		}
+		r := conclude(trace)
+		if got := r.Outside.isOfProcesses(); got != c.want || got && r.Main.Length > 60 {
+			t.Errorf("%s: %+v, %s for %v s", name, r.Outside, r.Main.Class, r.Main.Length)
+		}
+	}
+}

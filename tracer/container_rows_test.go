@@ -38,6 +38,7 @@ func TestKernelContainer(t *testing.T) {
 	}{
 		{"anonymous", ramFolder, memory(growth.ContainerAnonymous), "", true, countedMiB << 20},
 		{"memfd", ramFolder, memory(growth.ContainerShared), "/memfd:tensors", true, countedMiB << 20},
+		{"small memfds", ramFolder, memory(growth.ContainerShared), "", true, countedMiB << 20},
 		{"mapped memfd", ramFolder, memory(growth.ContainerShared), "/memfd:batches", true, countedMiB << 20},
 		{"tmpfs", ramFolder, memory(growth.ContainerShared), ramFolder, false, countedMiB << 20},
 		{"page cache", onDisk, memory(growth.ContainerCache), onDisk, true, countedMiB << 20},
@@ -97,6 +98,11 @@ func TestKernelContainerParent(t *testing.T) {
 		if row.Kind == growth.ContainerAnonymous && row.Bytes >= countedMiB<<20 {
 			pids[row.PID] = true
 		}
+	}
+	r := container.NewReader(openProcess(t, target.PID()))
+	defer r.Close()
+	if r.Read(0) == nil || !r.Has(other.PID()) || r.Has(os.Getpid()) {
+		t.Error("the memory of the sidecar counts against the limit, and of the test it does not")
 	}
 	if found.Limit != limit || !pids[target.PID()] || !pids[other.PID()] {
 		t.Errorf("limit %d, rows %+v", found.Limit, found.Rows)

@@ -13,8 +13,10 @@ import (
 func TestLatestOf(t *testing.T) {
 	now := time.Now()
 	traces := []foundTrace{
-		{started: now.Add(-time.Hour), pids: []int{5, 6}}, {started: now.Add(-time.Minute), pids: []int{5}},
-		{started: now.Add(time.Minute), pids: []int{5}}, {started: now.Add(-time.Hour), pids: []int{7}},
+		{started: now.Add(-time.Hour), pids: []int{5, 6}},
+		{started: now.Add(-time.Minute), pids: []int{5}},
+		{started: now.Add(time.Minute), pids: []int{5}},
+		{started: now.Add(-time.Hour), pids: []int{7}},
 	}
 	for name, c := range map[string]struct {
 		killed      int
@@ -31,6 +33,14 @@ func TestLatestOf(t *testing.T) {
 			kill.Largest = append(kill.Largest, growth.OOMTask{PID: pid})
 		}
 		got, pid := latestOf(traces, &kill)
+		beside := growth.OOMKill{PID: 1, At: kill.At, Largest: []growth.OOMTask{{PID: 7}}}
+		wantKill := c.killed // of several kills, of which the last is beside a traced process
+		if c.ofPID != c.killed {
+			wantKill = beside.PID
+		}
+		if last := lastOf([]growth.OOMKill{kill, beside}, traces); last.PID != wantKill {
+			t.Errorf("%s: the last kill is of PID %d, want %d", name, last.PID, wantKill)
+		}
 		if c.want < 0 && got != nil || c.want >= 0 && got != &traces[c.want] || pid != c.ofPID {
 			t.Errorf("%s: %+v of PID %d", name, got, pid)
 		}

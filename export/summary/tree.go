@@ -70,7 +70,8 @@ type Together struct {
 	Outside conclude.OutsideKind `json:"outside,omitempty"`
 }
 
-// Outside is memory that no process of the tree holds, and that fills the job's memory, where it grows.
+// Outside is memory that no process of the tree holds, and that fills the job's memory, where it
+// grows.
 type Outside struct {
 	// Kind is one of conclude.Outside….
 	Kind conclude.OutsideKind `json:"kind"`
@@ -79,8 +80,8 @@ type Outside struct {
 	// Process outside of the tree that has grown most in the container; absent: it is other memory.
 	Process *ContainerRow `json:"process,omitempty"`
 	// Path of the file system in RAM that grows, and GrowthBytes, by how much, or by how much other
-	// processes have grown; absent where it is not known. LeftBytes is left until its own limit; absent
-	// without one.
+	// processes have grown; absent where it is not known. LeftBytes is left until its own limit;
+	// absent without one.
 	Path        string `json:"path,omitempty"`
 	GrowthBytes int64  `json:"growth_bytes,omitempty"`
 	LeftBytes   *int64 `json:"left_bytes,omitempty"`

@@ -190,7 +190,7 @@ func otherProcessesWho(o *summary.Outside) []string {
 	if float64(own) < mostShare*float64(o.GrowthBytes) {
 		text = outsideNames[o.Kind] + ", " + grown + ", most of it " + processName(*o.Process)
 	}
-	return []string{text, "the traced process does not grow"}
+	return []string{text, "it is not traced: the code that allocates is not known"}
 }
 
 // outsideWho names memory that no process of the tree holds.
@@ -201,13 +201,13 @@ func outsideWho(o *summary.Outside) []string {
 	case o.Process != nil:
 		return otherProcessesWho(o)
 	case o.Kind == conclude.OutsideKernel:
-		return []string{"memory that the kernel keeps for the container: the processes do not grow"}
+		return []string{"memory that the kernel keeps for the container, not the processes' own memory"}
 	case o.Kind == conclude.OutsideUnknown:
 		return []string{"memory of the container that its processes do not hold"}
 	case o.Path == "":
-		return []string{"shared memory or files in RAM of the container: the processes do not grow"}
+		return []string{"shared memory or files in RAM of the container, not the processes' own memory"}
 	}
-	return []string{fmt.Sprintf("files in RAM below %s, +%s: the processes do not grow", o.Path,
+	return []string{fmt.Sprintf("files in RAM below %s, +%s, not the processes' own memory", o.Path,
 		units.Bytes(float64(o.GrowthBytes)))}
 }
 

@@ -142,8 +142,8 @@ func (r *ContainerRow) addSmall(other *ContainerRow) {
 const minContainerShare = 0.2
 
 // Beside are the kinds of memory outside of the traced processes that are a large part of the
-// container, or grow much: the sum of each, with the largest row's names. Those that grow are first,
-// and then the largest.
+// container, or grow much: the sum of each, with the largest row's names. Those that grow are
+// first, and then the largest.
 func (c *Container) Beside() (sums []ContainerRow) {
 	for _, kind := range containerKinds {
 		if kind == growth.ContainerForked || kind == growth.ContainerRest {

@@ -61,6 +61,7 @@ func (t *Trace) addOthers(r *Result) {
 	if t.IsIdle {
 		found.Other = judge.OtherGrowth(t.ownRows(), t.Others, t.Criteria)
 	}
+
 	r.Outside = t.outside()
 	if found.Other != nil && r.Outside.isOfProcesses() { // it has started them
 		r.Outside = nil

@@ -8,7 +8,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// Outside is memory that no process of the tree holds, and that fills the job's memory, where it grows.
+// Outside is memory that no process of the tree holds, and that fills the job's memory, where it
+// grows.
 type Outside struct {
 	Kind    OutsideKind
 	Verdict verdict.Verdict
@@ -56,7 +57,8 @@ func (t *Trace) outside() *Outside {
 	last := rows[len(rows)-1].System
 	inCgroup := last.HasCgroupLimit()
 
-	shared, grown := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared }, t.Criteria)
+	ofShared := func(r *growth.Row) int64 { return r.System.Shared }
+	shared, grown := judgeOutside(rows, ofShared, t.Criteria)
 	if files := grownFiles(t.RAMFiles, grown, inCgroup); grown >= minOutsideGrowth &&
 		(inCgroup || files != nil) {
 		if !inCgroup {
@@ -70,7 +72,8 @@ func (t *Trace) outside() *Outside {
 		return nil
 	}
 
-	kernel, grown := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel }, t.Criteria)
+	ofKernel := func(r *growth.Row) int64 { return r.System.Kernel }
+	kernel, grown := judgeOutside(rows, ofKernel, t.Criteria)
 	if grown >= minOutsideGrowth {
 		return &Outside{Kind: OutsideKernel, Verdict: kernel, InCgroup: true}
 	}
@@ -83,24 +86,25 @@ func (t *Trace) outside() *Outside {
 	if grown < minOutsideGrowth {
 		return nil
 	}
-	return t.outsideByRows(containerOf(t), all)
+	if c := containerOf(t); c != nil {
+		return c.outside(t.History, all)
+	}
+	if slices.ContainsFunc(t.Others, func(o growth.OtherProcess) bool { return o.InCgroup }) {
+		return nil // it may have the memory
+	}
+	return &Outside{Kind: OutsideUnknown, Verdict: all, InCgroup: true}
 }
 
-// outsideByRows is which memory has grown by the rows of a container; nil: only memory has that the
-// kernel takes back. Without rows it is not known, unless another process may have it.
-func (t *Trace) outsideByRows(c *Container, v verdict.Verdict) *Outside {
+// outside is the memory outside of the tree that has grown in the rows of a container; nil: only
+// memory has that the kernel takes back.
+func (c *Container) outside(tree *growth.History, v verdict.Verdict) *Outside {
 	o := &Outside{Kind: OutsideUnknown, Verdict: v, InCgroup: true}
-	if c == nil {
-		if slices.ContainsFunc(t.Others, func(o growth.OtherProcess) bool { return o.InCgroup }) {
-			return nil
-		}
-		return o
-	}
 
 	inTree := make(map[int]bool)
-	for _, p := range t.History.Processes {
+	for _, p := range tree.Processes {
 		inTree[p.PID] = true
 	}
+
 	var kernel, rest int64
 	for i := range c.all {
 		r := &c.all[i]
@@ -121,21 +125,34 @@ func (t *Trace) outsideByRows(c *Container, v verdict.Verdict) *Outside {
 		}
 	}
 
+	least := c.leastGrowth()
+
 	switch {
-	case o.Grown >= minOutsideGrowth && o.Grown >= max(kernel, rest):
+	case o.Grown >= least && o.Grown >= max(kernel, rest):
 		o.Kind = OutsideProcesses
 		return o
-	case kernel >= minOutsideGrowth:
+	case kernel >= least:
 		o.Kind = OutsideKernel
-	case o.Grown+kernel+rest < minOutsideGrowth:
+	case o.Grown+kernel+rest < least:
 		return nil
 	}
 	o.Process, o.Grown = nil, 0
 	return o
 }
 
-// judgeOutside judges one memory of the machine or the cgroup. grown is its growth in bytes; 0: it does
-// not grow.
+// minReadGrowth is the growth between two readings of a container, in bytes, from which on they
+// show which memory grows.
+const minReadGrowth = 16 << 20
+
+// leastGrowth is the growth in bytes from which on one memory of a container counts, where its
+// charge is known to grow by minOutsideGrowth or more: the last reading may be some time before the
+// end.
+func (c *Container) leastGrowth() int64 {
+	return min(minOutsideGrowth, max(minReadGrowth, (c.Last.Charged-c.First.Charged)/2))
+}
+
+// judgeOutside judges one memory of the machine or the cgroup. grown is its growth in bytes; 0: it
+// does not grow.
 func judgeOutside(
 	rows []growth.Row, of func(*growth.Row) int64, c verdict.Criteria,
 ) (v verdict.Verdict, grown float64) {
@@ -153,14 +170,15 @@ func judgeOutside(
 	if first := rows[len(rows)-1].System.Headroom(); first.Of != "" && len(s.Y) > 0 {
 		setting.Limit = s.Y[len(s.Y)-1] + float64(first.Left)
 	}
+
 	if v = verdict.Judge(s, setting, c); v.Class.Grows() {
 		grown = max(v.Rate*v.Length, grownInAll(s, v.Rate))
 	}
 	return v, grown
 }
 
-// grownInAll is the growth of a whole series, of which the verdict may judge the last segment alone. A
-// jump counts as far as the rate explains it.
+// grownInAll is the growth of a whole series, of which the verdict may judge the last segment
+// alone. A jump counts as far as the rate explains it.
 func grownInAll(s verdict.Series, rate float64) float64 {
 	last := len(s.X) - 1
 	return min(s.Y[last]-s.Y[0], rate*(s.X[last]-s.X[0]))

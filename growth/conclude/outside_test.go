@@ -14,16 +14,18 @@ type gain struct {
 	by  int64
 }
 
-// inContainer is a trace in a container that grows besides the tree by 60 MiB/min, for ten minutes. Its
-// rows of anonymous memory have these gains, and forks count some of it twice.
+// inContainer is a trace in a container that grows besides the tree by 60 MiB/min, for ten minutes.
+// Its rows of anonymous memory have these gains, and forks count some of it twice.
 func inContainer(main func(int) float64, forked int64, gains ...gain) *Trace {
-	trace := traceOf(member{1, growth.RoleTrainer, true, main}, member{2, growth.RoleWorker, false, flat(50)})
+	trace := traceOf(member{1, growth.RoleTrainer, true, main},
+		member{2, growth.RoleWorker, false, flat(50)})
 	for i := range trace.History.Rows {
 		row := &trace.History.Rows[i]
 		row.System.CgroupLimit = 4 << 30
 		row.System.CgroupUsed = row.Tree.RSS + int64(100*mib+60*mib*i/60)
 	}
 	first, last := &growth.Container{Limit: 4 << 30}, &growth.Container{Limit: 4 << 30}
+
 	add := func(kind growth.ContainerKind, key string, pid int, by int64) {
 		row := growth.ContainerRow{Kind: kind, Key: key, PID: pid, Name: "sidecar", Bytes: 100 * mib}
 		first.Rows = append(first.Rows, row)
@@ -34,6 +36,7 @@ func inContainer(main func(int) float64, forked int64, gains ...gain) *Trace {
 		add(growth.ContainerAnonymous, string(rune('a'+g.pid)), g.pid, g.by)
 	}
 	add(growth.ContainerForked, "", 0, -forked)
+
 	trace.Container = growth.Containers{First: first, Last: last}
 	return trace
 }
@@ -76,8 +79,8 @@ func manyGains(count int, by int64) (gains []gain) {
 	return gains
 }
 
-// TestOutsideCountsOnce has the forecast of a process that grows, and of one that does not, where others
-// fill the container at 60 MiB/min.
+// TestOutsideCountsOnce has the forecast of a process that grows, and of one that does not, where
+// others fill the container at 60 MiB/min.
 func TestOutsideCountsOnce(t *testing.T) {
 	sibling := growth.OtherProcess{
 		PID: 8, Relation: growth.RelationJob, Growth: 600 * mib, Rate: mib, InCgroup: true,
@@ -107,6 +110,7 @@ func TestOutsideCountsOnce(t *testing.T) {
 	}
 
 	trace := inContainer(rising(500, 30), 0)
+
 	trace.Container.Last.Rows = append(trace.Container.Last.Rows,
 		growth.ContainerRow{Kind: growth.ContainerSockets, Bytes: 600 * mib})
 	if got := conclude(trace).Together; got == nil || got.Outside != OutsideKernel ||
@@ -115,8 +119,8 @@ func TestOutsideCountsOnce(t *testing.T) {
 	}
 }
 
-// TestOutsideAfterJump has memory that grows by 60 MiB/min, and falls a little near the end, behind which
-// the verdict judges; and memory that only jumps, and then grows by next to nothing.
+// TestOutsideAfterJump has memory that grows by 60 MiB/min, and falls a little near the end, behind
+// which the verdict judges; and memory that only jumps, and then grows by next to nothing.
 func TestOutsideAfterJump(t *testing.T) {
 	for name, c := range map[string]struct {
 		perMinute float64
@@ -137,6 +141,25 @@ func TestOutsideAfterJump(t *testing.T) {
 		r := conclude(trace)
 		if got := r.Outside.isOfProcesses(); got != c.want || got && r.Main.Length > 60 {
 			t.Errorf("%s: %+v, %s for %v s", name, r.Outside, r.Main.Class, r.Main.Length)
+		}
+	}
+}
+
+// TestOutsideReadEarly has a container that was last read long before its end, when little had
+// grown.
+func TestOutsideReadEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		by, charged int64 // MiB, until the last reading
+		want        bool
+	}{
+		"most of the growth":  {30, 40, true},
+		"a part of it":        {30, 200, false},
+		"next to nothing yet": {10, 12, false},
+	} {
+		trace := inContainer(flat(500), 0, gain{8, c.by})
+		trace.Container.First.Charged, trace.Container.Last.Charged = 100*mib, (100+c.charged)*mib
+		if got := conclude(trace).Outside.isOfProcesses(); got != c.want {
+			t.Errorf("%s: named: %v", name, got)
 		}
 	}
 }

@@ -354,8 +354,8 @@ func TestDecideNumbers(t *testing.T) {
 	}
 }
 
-// TestFarFaster has a process that grows by 1 MiB/min, and other memory. A surer verdict on the process
-// stays.
+// TestFarFaster has a process that grows by 1 MiB/min, and other memory. A surer verdict on the
+// process stays.
 func TestFarFaster(t *testing.T) {
 	for _, c := range []struct {
 		class, other Class

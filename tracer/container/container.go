@@ -81,8 +81,8 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	return c
 }
 
-// Has reports whether the memory of a process counts against the limit of the container that was read
-// last.
+// Has reports whether the memory of a process counts against the limit of the container that was
+// read last.
 func (r *Reader) Has(pid int) bool {
 	return r.last != nil && isMember(r.last, strconv.Itoa(pid))
 }

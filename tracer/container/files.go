@@ -13,8 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Bounds on the search for files. Smaller files in RAM that a process holds are one row; all others,
-// and those beyond, are the rest of their kind.
+// Bounds on the search for files. Smaller files in RAM that a process holds are one row; all
+// others, and those beyond, are the rest of their kind.
 const (
 	minFileBytes   = 1 << 20
 	maxDescriptors = 16 << 10 // of all processes
@@ -32,7 +32,7 @@ type file struct {
 	path          string
 	bytes         int64
 	size          uint64 // its length in bytes
-	count         int    // of small files that this one stands for; 0: it is one
+	count         int    // of small files that this one sums; 0: it is one
 }
 
 // files are the files that the processes of a container hold: shared in RAM, the largest first, those

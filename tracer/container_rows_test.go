@@ -109,6 +109,23 @@ func TestKernelContainerParent(t *testing.T) {
 	}
 }
 
+// Where a process has ended, its container is not read: the memory is free by then.
+func TestKernelContainerEnds(t *testing.T) {
+	g := tracertest.NewCgroup(t)
+	target := hold(t, g, "anonymous", ramFolder)
+	r := container.NewReader(openProcess(t, target.PID()))
+	defer r.Close()
+	if r.Read(0) == nil {
+		t.Error("it lives, and was not read")
+	}
+
+	must(t, target.Process.Kill())
+	tracertest.Must(target.Process.Wait())(t)
+	if found := r.Read(0); found != nil {
+		t.Errorf("it has ended: %+v", found)
+	}
+}
+
 // hold starts a program that holds memory of a kind in a cgroup.
 func hold(t *testing.T, g tracertest.Cgroup, kind, folder string) *tracertest.Target {
 	t.Helper()

@@ -240,6 +240,8 @@ func (s *Summary) outsideSteps(longer Step) []Step {
 	case o == nil:
 	case o.Kind == conclude.OutsideFiles:
 		step.Code = StepUnlink
+	case o.Process != nil && s.HasEnded(): // as it may have, too
+		return []Step{longer}
 	case o.Process != nil:
 		step = Step{Code: StepTrace, PID: o.Process.PID, DurationS: otherProcessSeconds}
 	}

@@ -44,7 +44,8 @@ func ramDevice() uint64 {
 	return uint64(stat.Dev)
 }
 
-// Read returns the memory of the container; nil: the process is in none, or it cannot be read.
+// Read returns the memory of the container; nil: the process is in none, it has ended, or the memory
+// cannot be read.
 func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	cgroup, ok := r.memory.ContainerOf(r.named)
 	if r.last = nil; !ok {
@@ -57,6 +58,9 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	stat, charged := cgroup.Stat(), cgroup.Charged()
 	if charged == process.Unknown || len(stat) == 0 {
 		return nil
+	}
+	if status, err := r.named.Status(); err != nil || status.RSS == process.Unknown {
+		return nil // it ended meanwhile, and its memory is free
 	}
 
 	c := &growth.Container{

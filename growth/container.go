@@ -20,6 +20,17 @@ type Container struct {
 // one meanwhile, the container is that cgroup, and First is of that moment.
 type Containers struct{ First, Last *Container }
 
+// Add adds a later moment; nil: the container could not be read.
+func (c *Containers) Add(now *Container) {
+	if now == nil {
+		return
+	}
+	if c.First == nil || c.First.Cgroup != now.Cgroup {
+		c.First = now
+	}
+	c.Last = now
+}
+
 // A ContainerRow is a part of the memory of a container.
 type ContainerRow struct {
 	Kind ContainerKind
@@ -29,8 +40,10 @@ type ContainerRow struct {
 	// PID and Name of a process: of ContainerAnonymous, and the one that holds a file.
 	PID  int
 	Name string
-	// File is the path as the process has it. Empty: it is no file, or the rest of them.
+	// File is the path as the process has it. Empty: it is no file, or several.
 	File string
+	// Count of the small files of a process that the row sums; 0: it sums none.
+	Count int
 	// Bytes are negative where several rows have the same memory: see ContainerForked.
 	Bytes int64
 }

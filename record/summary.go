@@ -196,6 +196,7 @@ func togetherOf(t *conclude.Together) *summary.Together {
 	return &summary.Together{
 		Limit: *limitOf(t.Headroom), ToLimitS: math.Round(t.ToLimit*1000) / 1000,
 		RateBytesPerMin: math.Round(t.Rate * 60), PIDs: append([]int{}, t.With...), Workers: t.Workers,
+		Outside: t.Outside,
 	}
 }
 

@@ -63,6 +63,18 @@ static void open_memfd(void)
 	fill(memfd_create("tensors", 0));
 }
 
+static void small_memfds(void)
+{
+	long all = bytes;
+	for (bytes = 1 << 18; all > 0; all -= bytes) {
+		int fd = memfd_create("batch", 0);
+		char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		check(ftruncate(fd, bytes) == 0 && memory != MAP_FAILED, "memfd");
+		memset(memory, 1, bytes);
+		munmap(memory, bytes);
+	}
+}
+
 static void mapped_memfd(void)
 {
 	int fd = memfd_create("batches", 0);
@@ -116,8 +128,15 @@ static const struct {
 	const char *name;
 	void (*take)(void);
 } kinds[] = {
-	{ "anonymous", anonymous }, { "forked", forked },    { "memfd", open_memfd }, { "mapped memfd", mapped_memfd },
-	{ "tmpfs", tmpfs },         { "page cache", cache }, { "names", names },      { "sockets", sockets },
+	{ "anonymous", anonymous },
+	{ "forked", forked },
+	{ "memfd", open_memfd },
+	{ "small memfds", small_memfds },
+	{ "mapped memfd", mapped_memfd },
+	{ "tmpfs", tmpfs },
+	{ "page cache", cache },
+	{ "names", names },
+	{ "sockets", sockets },
 };
 
 int main(int argc, char **argv)

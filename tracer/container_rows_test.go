@@ -38,6 +38,7 @@ func TestKernelContainer(t *testing.T) {
 	}{
 		{"anonymous", ramFolder, memory(growth.ContainerAnonymous), "", true, countedMiB << 20},
 		{"memfd", ramFolder, memory(growth.ContainerShared), "/memfd:tensors", true, countedMiB << 20},
+		{"small memfds", ramFolder, memory(growth.ContainerShared), "", true, countedMiB << 20},
 		{"mapped memfd", ramFolder, memory(growth.ContainerShared), "/memfd:batches", true, countedMiB << 20},
 		{"tmpfs", ramFolder, memory(growth.ContainerShared), ramFolder, false, countedMiB << 20},
 		{"page cache", onDisk, memory(growth.ContainerCache), onDisk, true, countedMiB << 20},
@@ -98,8 +99,30 @@ func TestKernelContainerParent(t *testing.T) {
 			pids[row.PID] = true
 		}
 	}
+	r := container.NewReader(openProcess(t, target.PID()))
+	defer r.Close()
+	if r.Read(0) == nil || !r.Has(other.PID()) || r.Has(os.Getpid()) {
+		t.Error("the memory of the sidecar counts against the limit, and of the test it does not")
+	}
 	if found.Limit != limit || !pids[target.PID()] || !pids[other.PID()] {
 		t.Errorf("limit %d, rows %+v", found.Limit, found.Rows)
+	}
+}
+
+// Where a process has ended, its container is not read: the memory is free by then.
+func TestKernelContainerEnds(t *testing.T) {
+	g := tracertest.NewCgroup(t)
+	target := hold(t, g, "anonymous", ramFolder)
+	r := container.NewReader(openProcess(t, target.PID()))
+	defer r.Close()
+	if r.Read(0) == nil {
+		t.Error("it lives, and was not read")
+	}
+
+	must(t, target.Process.Kill())
+	tracertest.Must(target.Process.Wait())(t)
+	if found := r.Read(0); found != nil {
+		t.Errorf("it has ended: %+v", found)
 	}
 }
 

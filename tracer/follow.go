@@ -354,14 +354,7 @@ func (f *follower) takeChanges() []Change {
 
 // readContainer reads the memory of the container.
 func (f *follower) readContainer() {
-	now := f.container.Read(f.session.Elapsed())
-	if now == nil {
-		return
-	}
-	if f.containers.First == nil || f.containers.First.Cgroup != now.Cgroup {
-		f.containers.First = now
-	}
-	f.containers.Last = now
+	f.containers.Add(f.container.Read(f.session.Elapsed()))
 }
 
 // Bounds on the other processes that are classified, and reported of each relation.
@@ -383,7 +376,7 @@ func (f *follower) otherProcesses() []growth.OtherProcess {
 	number := make(map[growth.Relation]int)
 	isOutside := func(pid int) bool { return !inTree[pid] }
 	for _, o := range f.census.TopGrowers(now, f.session.Elapsed(), isOutside, maxOthers) {
-		o.Relation, o.InCgroup = f.job.Relation(o.PID, now)
+		o.Relation, o.InCgroup = f.job.Relation(o.PID, now), f.container.Has(o.PID)
 		if number[o.Relation]++; number[o.Relation] <= maxOthersOfRelation {
 			others = append(others, o)
 		}

@@ -50,18 +50,31 @@ func runLastOOM(command *cobra.Command, places []string) error {
 
 	last := kills[len(kills)-1]
 	if len(places) > 0 {
-		for _, k := range slices.Backward(kills) {
-			if latestOf(traces, &k) != nil {
-				last = k
-				break
-			}
-		}
+		last = lastOf(kills, traces)
 	}
-	return printKill(out, &last, latestOf(traces, &last))
+	traced, pid := latestOf(traces, &last)
+	return printKill(out, &last, traced, pid)
 }
 
-// printKill prints a kill, and the trace of the process; nil: there is none.
-func printKill(out io.Writer, kill *growth.OOMKill, traced *foundTrace) error {
+// lastOf returns the last kill of a traced process, or else beside one, or else the last one.
+func lastOf(kills []growth.OOMKill, traces []foundTrace) (last growth.OOMKill) {
+	last = kills[len(kills)-1]
+	isBeside := false
+	for _, k := range slices.Backward(kills) {
+		traced, pid := latestOf(traces, &k)
+		switch {
+		case traced != nil && pid == k.PID:
+			return k
+		case traced != nil && !isBeside:
+			last, isBeside = k, true
+		}
+	}
+	return last
+}
+
+// printKill prints a kill, and the trace of the killed process, or of another one there, by its
+// PID; nil: there is none.
+func printKill(out io.Writer, kill *growth.OOMKill, traced *foundTrace, pid int) error {
 	k := summary.OOMKillOf(*kill, 0)
 	fmt.Fprintf(out, "out of memory at %s, %s ago: the kernel killed %s\n",
 		timeOf(kill).Format("15:04:05 on 2 January"), units.Duration(time.Since(timeOf(kill))),
@@ -77,9 +90,12 @@ func printKill(out io.Writer, kill *growth.OOMKill, traced *foundTrace) error {
 
 	var err error
 	for i, line := range traced.lines {
-		label := "trace"
-		if i > 0 {
-			label = ""
+		label := ""
+		if i == 0 {
+			label = "trace"
+			if pid != k.PID {
+				line = fmt.Sprintf("of PID %d beside it: %s", pid, line)
+			}
 		}
 		_, err = fmt.Fprintf(out, "%-8s %s\n", label, line)
 	}
@@ -149,15 +165,24 @@ func readTraced(path string, owner folder.Owner, boot string) (traced foundTrace
 	return traced, true
 }
 
-// latestOf returns the latest trace that the killed process was in; nil: there is none.
-func latestOf(traces []foundTrace, k *growth.OOMKill) (latest *foundTrace) {
-	at := timeOf(k)
-	for i := range traces {
-		t := &traces[i]
-		isOf := slices.Contains(t.pids, k.PID) && t.started.Before(at)
-		if isOf && (latest == nil || t.started.After(latest.started)) {
-			latest = t
+// latestOf returns the latest trace that the killed process was in, or else one of the largest
+// processes beside it, and its PID; nil: there is none.
+func latestOf(traces []foundTrace, k *growth.OOMKill) (latest *foundTrace, pid int) {
+	at, pids := timeOf(k), []int{k.PID}
+	for _, task := range k.Largest {
+		pids = append(pids, task.PID)
+	}
+	for _, pid := range pids {
+		for i := range traces {
+			t := &traces[i]
+			isOf := slices.Contains(t.pids, pid) && t.started.Before(at)
+			if isOf && (latest == nil || t.started.After(latest.started)) {
+				latest = t
+			}
+		}
+		if latest != nil {
+			return latest, pid
 		}
 	}
-	return latest
+	return nil, 0
 }

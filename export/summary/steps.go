@@ -246,11 +246,17 @@ func withFirst(isKnown bool, first Step, rest ...Step) []Step {
 	return rest
 }
 
-// outsideSteps are the steps about memory that no process holds.
+// outsideSteps are the steps about memory that no process of the tree holds.
 func (s *Summary) outsideSteps(longer Step) []Step {
 	step := Step{Code: StepKernel}
-	if s.Outside != nil && s.Outside.Kind == conclude.OutsideFiles {
+	switch o := s.Outside; {
+	case o == nil:
+	case o.Kind == conclude.OutsideFiles:
 		step.Code = StepUnlink
+	case o.Process != nil && s.HasEnded(): // as it may have, too
+		return []Step{longer}
+	case o.Process != nil:
+		step = Step{Code: StepTrace, PID: o.Process.PID, DurationS: otherProcessSeconds}
 	}
 	return []Step{step, longer}
 }

@@ -83,8 +83,8 @@ type Summary struct {
 	// Together is when memory runs out by all that grows in it; absent where the main process is most
 	// of that.
 	Together *Together `json:"together,omitempty"`
-	// Outside is memory that the job takes and no process holds, and that grows; absent: there is
-	// none.
+	// Outside is memory that no process of the tree holds, and that fills the job's memory; absent:
+	// there is none.
 	Outside *Outside `json:"outside,omitempty"`
 	// Container is the memory of the cgroup of the job; absent: it is in none that is known.
 	Container *Container `json:"container,omitempty"`

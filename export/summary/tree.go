@@ -66,16 +66,22 @@ type Together struct {
 	// tree that do.
 	PIDs    []int `json:"pids"`
 	Workers int   `json:"workers,omitempty"`
+	// Outside is memory that grows besides, and that no process holds; absent: there is none.
+	Outside conclude.OutsideKind `json:"outside,omitempty"`
 }
 
-// Outside is memory that the job takes and no process holds, and that grows.
+// Outside is memory that no process of the tree holds, and that fills the job's memory, where it
+// grows.
 type Outside struct {
 	// Kind is one of conclude.Outside….
 	Kind conclude.OutsideKind `json:"kind"`
 	// InCgroup: it counts against the limit of the cgroup.
 	InCgroup bool `json:"in_cgroup,omitempty"`
-	// Path of the file system in RAM that grows, and GrowthBytes, by how much; absent where it is not
-	// known. LeftBytes is left until its own limit; absent without one.
+	// Process outside of the tree that has grown most in the container; absent: it is other memory.
+	Process *ContainerRow `json:"process,omitempty"`
+	// Path of the file system in RAM that grows, and GrowthBytes, by how much, or by how much other
+	// processes have grown; absent where it is not known. LeftBytes is left until its own limit;
+	// absent without one.
 	Path        string `json:"path,omitempty"`
 	GrowthBytes int64  `json:"growth_bytes,omitempty"`
 	LeftBytes   *int64 `json:"left_bytes,omitempty"`
@@ -95,6 +101,9 @@ func OutsideOf(o *conclude.Outside) *Outside {
 	if f := o.Files; f != nil {
 		out.Path, out.GrowthBytes, out.LeftBytes = f.Path, f.Growth, Known(f.Left)
 		out.NewFiles, out.NewBytes, out.Largest = f.New, f.NewBytes, f.Largest
+	}
+	if o.Process != nil {
+		out.Process, out.GrowthBytes = &containerRows([]conclude.ContainerRow{*o.Process})[0], o.Grown
 	}
 	return out
 }

@@ -106,6 +106,32 @@ func grownFiles(c *summary.Container) []string {
 	return []string{containerFiles(most, most.File) + ", " + units.Signed(float64(grown))}
 }
 
+// grownKernel names the kind of the kernel's memory that most of its growth is, where the kernel
+// divides it.
+func grownKernel(c *summary.Container) []string {
+	if c == nil {
+		return nil
+	}
+	var most summary.ContainerRow
+	var all int64
+	for _, r := range c.Rows {
+		if !r.Kind.IsKernel() {
+			continue
+		}
+		grown := r.EndBytes - r.StartBytes
+		all += grown
+		if r.Kind != growth.ContainerKernel && grown > most.EndBytes-most.StartBytes {
+			most = r
+		}
+	}
+	grown := most.EndBytes - most.StartBytes
+	if grown <= 0 || 2*grown < all {
+		return nil
+	}
+	return []string{strings.TrimPrefix(containerKinds[most.Kind], "kernel: ") + ", " +
+		units.Signed(float64(grown))}
+}
+
 // containerNotes say which memory outside of the traced processes is a large part of the container,
 // or grows, in two lines.
 func containerNotes(s *summary.Summary) []string {

@@ -91,3 +91,49 @@ func TestOutsideWhere(t *testing.T) {
 		t.Errorf("without rows: %q, %q", outsideWhere(s), unlinkStep(s))
 	}
 }
+
+// Memory of a container that the tree does not hold is named by its process or by the kernel's
+// kind.
+func TestOutsideWho(t *testing.T) {
+	const mib = 1 << 20
+	grown := func(by int64) *summary.Outside {
+		return &summary.Outside{
+			Kind: conclude.OutsideProcesses, InCgroup: true, GrowthBytes: by * mib,
+			Process: &summary.ContainerRow{
+				PID: 8, Name: "sidecar", StartBytes: 64 * mib, EndBytes: 164 * mib,
+			},
+		}
+	}
+	kernel := func(rows ...summary.ContainerRow) *summary.Summary {
+		return &summary.Summary{
+			Outside:   &summary.Outside{Kind: conclude.OutsideKernel, InCgroup: true},
+			Container: &summary.Container{Rows: rows},
+		}
+	}
+	slab := summary.ContainerRow{Kind: growth.ContainerSlab, EndBytes: 20 * mib}
+	sockets := summary.ContainerRow{Kind: growth.ContainerSockets, EndBytes: 80 * mib}
+	rest := summary.ContainerRow{Kind: growth.ContainerKernel, EndBytes: 200 * mib}
+
+	for name, c := range map[string]struct {
+		got  []string
+		want string
+	}{
+		"one process": {
+			outsideWho(grown(100)), "PID 8 (sidecar), another process of the container, +100 MiB",
+		},
+		"several": {
+			outsideWho(grown(300)),
+			"other processes of the container, +300 MiB, most of it PID 8 (sidecar)",
+		},
+		"kind of kernel":   {outsideWhere(kernel(slab, sockets)), "buffers of sockets, +80.0 MiB"},
+		"kernel by itself": {outsideWhere(kernel(slab, sockets, rest)), ""},
+	} {
+		if got := strings.Join(c.got[:min(1, len(c.got))], ""); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	together := &summary.Together{PIDs: []int{5}, Outside: conclude.OutsideKernel}
+	if got := othersText(together); got != "PID 5 and memory of the kernel" {
+		t.Errorf("%q", got)
+	}
+}

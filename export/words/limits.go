@@ -176,13 +176,13 @@ func noteLines(s *summary.Summary, place Place) []string {
 		say(isHidden, "%s", Note(note))
 		say(isUnnamed, "%s", allocatorNote(note.Allocator))
 	}
+	notes = append(notes, containerNotes(s)...)
 	say(s.RSS.PeakBytes != nil, "%s", PeakText(s.RSS))
 	notes = append(notes, groupNotes(s)...)
 	notes = append(notes, relatedNotes(s, place)...)
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s, place)...)
-	notes = append(notes, containerNotes(s)...)
 	notes = append(notes, swappedNote(s)...)
 	notes = append(notes, undecidedNote(s)...)
 	for i := range s.GPUMemory {

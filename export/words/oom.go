@@ -60,9 +60,14 @@ func oomNotes(s *summary.Summary) (notes []string) {
 			others = append(others, OOMKill(k))
 			continue
 		}
-		notes = append(notes, "killed "+OOMState(k))
-		if largest := oomLargest(k); largest != "" {
-			notes = append(notes, largest)
+		killed, largest := "killed "+OOMState(k), oomLargest(k)
+		switch {
+		case largest == "":
+			notes = append(notes, killed)
+		case k.Largest[0].PID != k.PID: // another process has filled the memory
+			notes = append(notes, largest, killed)
+		default:
+			notes = append(notes, killed, largest)
 		}
 	}
 	return append(notes, others[:min(len(others), maxNoteKills)]...)

@@ -27,6 +27,14 @@ func TestOOMKill(t *testing.T) {
 		t.Errorf("notes:\n%s", strings.Join(got, "\n"))
 	}
 
+	own.Largest[0], own.Largest[1] = own.Largest[1], own.Largest[0]
+	filled := *s
+	filled.OOMKills = []summary.OOMKill{own}
+	if got := oomNotes(&filled); len(got) != 2 || !strings.HasPrefix(got[0], "of 7 processes there, ") {
+		t.Errorf("%q: another process that has filled the memory comes first", got)
+	}
+	own.Largest[0], own.Largest[1] = own.Largest[1], own.Largest[0]
+
 	lines := strings.Join(OOMLines(&own), "\n")
 	if lines != `limit    cgroup /pod, 2.00 GiB; used 2.00 GiB
 killed   python3 (PID 7): RSS 1.00 GiB: anonymous 1.00 GiB, files 1.00 MiB, shared 0 B; in cgroup /pod/a

@@ -171,19 +171,43 @@ func workersWho(s *summary.Summary) []string {
 	return []string{text, "the process itself does not grow"}
 }
 
-// outsideWho names memory that no process holds.
+// outsideNames name kinds of memory that no process holds.
+var outsideNames = map[conclude.OutsideKind]string{
+	conclude.OutsideFiles:     "files in RAM",
+	conclude.OutsideKernel:    "memory of the kernel",
+	conclude.OutsideProcesses: "other processes of the container",
+	conclude.OutsideUnknown:   "other memory of the container",
+}
+
+// mostShare is the share of a growth from which on one process is named for all of it.
+const mostShare = 0.9
+
+// otherProcessesWho names the processes of the container outside of the tree that grow.
+func otherProcessesWho(o *summary.Outside) []string {
+	grown := units.Signed(float64(o.GrowthBytes))
+	own := o.Process.EndBytes - o.Process.StartBytes
+	text := processName(*o.Process) + ", another process of the container, " + grown
+	if float64(own) < mostShare*float64(o.GrowthBytes) {
+		text = outsideNames[o.Kind] + ", " + grown + ", most of it " + processName(*o.Process)
+	}
+	return []string{text, "it is not traced: the code that allocates is not known"}
+}
+
+// outsideWho names memory that no process of the tree holds.
 func outsideWho(o *summary.Outside) []string {
 	switch {
 	case o == nil:
 		return nil
+	case o.Process != nil:
+		return otherProcessesWho(o)
 	case o.Kind == conclude.OutsideKernel:
-		return []string{"memory that the kernel keeps for the container: the processes do not grow"}
+		return []string{"memory that the kernel keeps for the container, not the processes' own memory"}
 	case o.Kind == conclude.OutsideUnknown:
 		return []string{"memory of the container that its processes do not hold"}
 	case o.Path == "":
-		return []string{"shared memory or files in RAM of the container: the processes do not grow"}
+		return []string{"shared memory or files in RAM of the container, not the processes' own memory"}
 	}
-	return []string{fmt.Sprintf("files in RAM below %s, +%s: the processes do not grow", o.Path,
+	return []string{fmt.Sprintf("files in RAM below %s, +%s, not the processes' own memory", o.Path,
 		units.Bytes(float64(o.GrowthBytes)))}
 }
 
@@ -195,6 +219,8 @@ func outsideWhere(s *summary.Summary) []string {
 		return nil
 	case o.Largest == "" && o.Kind == conclude.OutsideFiles:
 		return grownFiles(s.Container)
+	case o.Kind == conclude.OutsideKernel:
+		return grownKernel(s.Container)
 	case o.Largest == "":
 		return nil
 	}
@@ -260,6 +286,9 @@ func othersText(t *summary.Together) string {
 	if t.Workers > 0 {
 		parts = append(parts, units.Plural(t.Workers, "other worker", "other workers"))
 	}
+	if t.Outside != "" {
+		parts = append(parts, outsideNames[t.Outside])
+	}
 
 	last := len(parts) - 1
 	if last < 1 {
@@ -294,8 +323,8 @@ func unlinkStep(s *summary.Summary) string {
 	switch {
 	case s.Outside != nil && s.Outside.Path != "":
 		where = s.Outside.Path
-	case len(grownFiles(s.Container)) > 0:
-		return "close or unlink the files in RAM of WHERE when done: they stay while a process holds them"
+	case s.Container != nil:
+		return "close or unlink the files in RAM when done: they stay while a process holds them"
 	}
 	return "unlink what is written below " + where + " when done: SharedMemory.unlink(), os.unlink()"
 }

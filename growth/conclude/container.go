@@ -13,20 +13,24 @@ type Container struct {
 	First, Last *growth.Container
 	// Rows by kind, in the order of the kinds, and of a kind the largest first.
 	Rows []ContainerRow
+	all  []ContainerRow // before small ones are summed
 }
 
 // A ContainerRow is a part of the memory of a container at the two moments, in bytes.
 type ContainerRow struct {
 	growth.ContainerRow // Bytes are End
 	Start, End          int64
-	// Count of processes or files, where the row sums several small ones; 0: it sums none.
-	Count int
 	// InJob: a traced process has the memory, or holds the file.
 	InJob bool
 }
 
 // Delta is the change in bytes.
 func (r *ContainerRow) Delta() int64 { return r.End - r.Start }
+
+// grows reports whether memory grows much that the kernel does not take back.
+func (r *ContainerRow) grows() bool {
+	return !r.Kind.IsReclaimable() && r.Delta() >= minOutsideGrowth
+}
 
 // size orders the rows of a kind.
 func (r *ContainerRow) size() int64 { return max(r.Start, r.End) }
@@ -74,7 +78,7 @@ func containerOf(t *Trace) *Container {
 		add(of, func(r *ContainerRow) *int64 { return &r.Start })
 	}
 
-	c := &Container{First: first, Last: last}
+	c := &Container{First: first, Last: last, all: rows}
 	for _, kind := range containerKinds {
 		c.Rows = append(c.Rows, rowsOf(rows, kind)...)
 	}
@@ -129,7 +133,7 @@ func (r *ContainerRow) addSmall(other *ContainerRow) {
 			r.PID, r.Name = 0, ""
 		}
 	}
-	r.Count++
+	r.Count += max(1, other.Count)
 	r.add(other)
 }
 
@@ -138,13 +142,14 @@ func (r *ContainerRow) addSmall(other *ContainerRow) {
 const minContainerShare = 0.2
 
 // Beside are the kinds of memory outside of the traced processes that are a large part of the
-// container, or grow much: the sum of each, with the largest row's names, the largest first.
+// container, or grow much: the sum of each, with the largest row's names. Those that grow are
+// first, and then the largest.
 func (c *Container) Beside() (sums []ContainerRow) {
 	for _, kind := range containerKinds {
 		if kind == growth.ContainerForked || kind == growth.ContainerRest {
 			continue
 		}
-		var sum, largest ContainerRow
+		var sum, largest, fastest ContainerRow
 		for _, r := range c.Rows {
 			if r.Kind != kind || r.InJob {
 				continue
@@ -154,16 +159,31 @@ func (c *Container) Beside() (sums []ContainerRow) {
 			if r.size() > largest.size() {
 				largest = r
 			}
+			if r.Delta() > fastest.Delta() {
+				fastest = r
+			}
 		}
 		isLarge := float64(sum.End) >= minContainerShare*float64(c.Last.Charged)
-		grows := !kind.IsReclaimable() && sum.Delta() >= minOutsideGrowth
-		if sum.End <= 0 || !isLarge && !grows {
+		sum.Kind = kind
+		switch {
+		case sum.End <= 0 || !isLarge && !sum.grows():
 			continue
+		case sum.grows():
+			sum.ContainerRow = fastest.ContainerRow
+		default:
+			sum.ContainerRow = largest.ContainerRow
 		}
-		sum.ContainerRow, sum.Count = largest.ContainerRow, largest.Count
 		sum.Kind = kind
 		sums = append(sums, sum)
 	}
-	slices.SortStableFunc(sums, func(a, b ContainerRow) int { return cmp.Compare(b.size(), a.size()) })
+	slices.SortStableFunc(sums, func(a, b ContainerRow) int {
+		switch {
+		case a.grows() && !b.grows():
+			return -1
+		case b.grows() && !a.grows():
+			return 1
+		}
+		return cmp.Compare(b.size(), a.size())
+	})
 	return sums
 }

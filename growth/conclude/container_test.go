@@ -56,16 +56,35 @@ func TestContainer(t *testing.T) {
 		t.Errorf("small ones: %v, want 7 of each", small)
 	}
 
-	// Beside the traced process: the cache is large, the sidecar and the sockets grow. Files of the
+	// Beside the traced process: the sidecar and the sockets grow, the cache is large. Files of the
 	// traced process do not count, nor deleted ones.
 	var said []growth.ContainerKind
 	for _, r := range c.Beside() {
 		said = append(said, r.Kind)
 	}
 	want := []growth.ContainerKind{
-		growth.ContainerCache, growth.ContainerAnonymous, growth.ContainerSockets,
+		growth.ContainerAnonymous, growth.ContainerSockets, growth.ContainerCache,
 	}
 	if fmt.Sprint(said) != fmt.Sprint(want) {
 		t.Errorf("beside the job: %v, want %v", said, want)
+	}
+}
+
+// TestBesideGrows names the process that grows, not the largest one.
+func TestBesideGrows(t *testing.T) {
+	row := func(pid int, start, end int64) ContainerRow {
+		return ContainerRow{
+			ContainerRow: growth.ContainerRow{Kind: growth.ContainerAnonymous, PID: pid},
+			Start:        start * mib, End: end * mib,
+		}
+	}
+	c := Container{Last: &growth.Container{Charged: 1000 * mib}, Rows: []ContainerRow{
+		row(8, 500, 500), row(9, 100, 200), row(10, 90, 90),
+	}}
+	if got := c.Beside(); len(got) != 1 || got[0].PID != 9 || got[0].Delta() != 100*mib {
+		t.Errorf("%+v, want PID 9", got)
+	}
+	if c.Rows[1].End = 100 * mib; c.Beside()[0].PID != 8 {
+		t.Errorf("%+v, want the largest, PID 8", c.Beside())
 	}
 }

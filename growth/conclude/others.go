@@ -58,16 +58,23 @@ func (t *Trace) addOthers(r *Result) {
 		}
 		found.Replaced = found.Replaced || g.GrowUntilReplaced()
 	}
-	if r.Outside = t.outside(); r.Outside != nil {
-		found.Outside = &r.Outside.Verdict
-	}
 	if t.IsIdle {
 		found.Other = judge.OtherGrowth(t.ownRows(), t.Others, t.Criteria)
+	}
+
+	r.Outside = t.outside()
+	if found.Other != nil && r.Outside.isOfProcesses() { // it has started them
+		r.Outside = nil
+	}
+	if r.Outside != nil {
+		found.Outside = &r.Outside.Verdict
 	}
 	r.Main.Decide()
 
 	for _, o := range t.Others {
-		isHeadline := r.Main.Other != nil && r.Main.Other.PID == o.PID
+		isHeadline := r.Main.Other != nil && r.Main.Other.PID == o.PID ||
+			r.Main.Reason == verdict.ReasonOutside && r.Outside.isOfProcesses() &&
+				r.Outside.Process.PID == o.PID
 		// A process that has nothing to do with the job matters as long as it goes on growing.
 		matters := o.Relation != growth.RelationMachine || o.Rate > 0
 		if !isHeadline && matters && float64(o.Growth) >= t.Criteria.MinOutsideGrowth {
@@ -86,12 +93,15 @@ type Together struct {
 	// of other workers of the tree that do.
 	With    []int
 	Workers int
+	// Outside is memory that grows besides, and that no process holds; empty: there is none.
+	Outside OutsideKind
 }
 
 // A grower grows without slowing down: the main process, where it has neither a PID nor workers,
 // another process, or workers.
 type grower struct {
 	pid, workers int
+	outside      OutsideKind
 	rate         float64
 	// left is how many bytes are to come until it ends by itself; 0: its end is not known.
 	left     float64
@@ -133,7 +143,8 @@ func (t *Trace) together(r *Result) *Together {
 	if r.Main.Class.Grows() {
 		own = r.Main.Rate
 	}
-	if first == nil || first.Rate < minTogether*own || len(first.With)+first.Workers == 0 {
+	isAlone := first != nil && len(first.With)+first.Workers == 0 && first.Outside == ""
+	if first == nil || first.Rate < minTogether*own || isAlone {
 		return nil
 	}
 	return first
@@ -173,6 +184,7 @@ func togetherIn(h growth.Headroom, all []grower) *Together {
 		if g.pid != 0 {
 			sum.With = append(sum.With, g.pid)
 		}
+		sum.Outside = cmp.Or(sum.Outside, g.outside)
 	}
 	if sum.ToLimit = timeToFill(float64(h.Left), counted); math.IsInf(sum.ToLimit, 1) {
 		sum.Rate = 0
@@ -242,8 +254,17 @@ func (t *Trace) growers(r *Result) []grower {
 			all = append(all, g)
 		}
 	}
+	// Files in RAM may be mapped, and count as RSS.
+	if o := r.Outside; o != nil && r.Main.Reason != verdict.ReasonOutside && o.Kind != OutsideFiles {
+		g := grower{outside: o.Kind, rate: max(0, o.Verdict.Rate), inCgroup: o.InCgroup}
+		if o.isOfProcesses() {
+			g.pid, g.outside = o.Process.PID, ""
+		}
+		all = append(all, g)
+	}
 	for _, o := range t.Others {
-		if o.Rate > 0 {
+		isCounted := o.InCgroup && r.Outside.isOfProcesses()
+		if o.Rate > 0 && !isCounted {
 			all = append(all, grower{pid: o.PID, rate: o.Rate, inCgroup: o.InCgroup})
 		}
 	}

@@ -2,29 +2,40 @@ package conclude
 
 import (
 	"math"
+	"slices"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// Outside is memory that the job takes and no process holds, where it grows.
+// Outside is memory that no process of the tree holds, and that fills the job's memory, where it
+// grows.
 type Outside struct {
 	Kind    OutsideKind
 	Verdict verdict.Verdict
 	// Files are the file system in RAM that grows; nil: it is not known.
 	Files *growth.RAMFiles
+	// Process outside of the tree that has grown most, and Grown, by how much all such have;
+	// nil: it is other memory.
+	Process *ContainerRow
+	Grown   int64
 	// InCgroup: the memory counts against the limit of the cgroup.
 	InCgroup bool
 }
 
-// An OutsideKind is a kind of memory that no process holds.
+// isOfProcesses reports whether other processes hold the memory; false of nil.
+func (o *Outside) isOfProcesses() bool { return o != nil && o.Process != nil }
+
+// An OutsideKind is a kind of memory that no process of the tree holds.
 type OutsideKind string
 
 // The kinds.
 const (
-	OutsideFiles   OutsideKind = "ram-files" // files of a tmpfs, and shared memory that nobody maps
-	OutsideKernel  OutsideKind = "kernel"    // memory of the kernel that it cannot drop
-	OutsideUnknown OutsideKind = "unknown"   // charged to the cgroup
+	OutsideFiles  OutsideKind = "ram-files" // files of a tmpfs, and shared memory that nobody maps
+	OutsideKernel OutsideKind = "kernel"    // memory of the kernel that it cannot drop
+	// OutsideProcesses have their memory charged to the cgroup, and are not of the tree.
+	OutsideProcesses OutsideKind = "processes"
+	OutsideUnknown   OutsideKind = "unknown" // charged to the cgroup
 )
 
 // minOutsideGrowth is the growth in bytes of memory outside of processes from which on it counts,
@@ -46,71 +57,105 @@ func (t *Trace) outside() *Outside {
 	last := rows[len(rows)-1].System
 	inCgroup := last.HasCgroupLimit()
 
-	shared := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared }, t.Criteria)
-	if files := grownFiles(t.RAMFiles, shared, inCgroup); outsideGrowth(shared) >= minOutsideGrowth &&
+	ofShared := func(r *growth.Row) int64 { return r.System.Shared }
+	shared, grown := judgeOutside(rows, ofShared, t.Criteria)
+	if files := grownFiles(t.RAMFiles, grown, inCgroup); grown >= minOutsideGrowth &&
 		(inCgroup || files != nil) {
 		if !inCgroup {
 			shared = ofFiles(shared, files, rows)
 		}
-		return &Outside{OutsideFiles, limited(shared, files), files, inCgroup}
+		return &Outside{
+			Kind: OutsideFiles, Verdict: limited(shared, files), Files: files, InCgroup: inCgroup,
+		}
 	}
 	if !inCgroup {
 		return nil
 	}
 
-	kernel := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel }, t.Criteria)
-	if outsideGrowth(kernel) >= minOutsideGrowth {
+	ofKernel := func(r *growth.Row) int64 { return r.System.Kernel }
+	kernel, grown := judgeOutside(rows, ofKernel, t.Criteria)
+	if grown >= minOutsideGrowth {
 		return &Outside{Kind: OutsideKernel, Verdict: kernel, InCgroup: true}
 	}
-	for _, o := range t.Others {
-		if o.InCgroup {
-			return nil
-		}
-	}
-	all := judgeOutside(rows, func(r *growth.Row) int64 {
+	all, grown := judgeOutside(rows, func(r *growth.Row) int64 {
 		if r.System.CgroupUsed == growth.Unknown || r.Tree.RSS == growth.Unknown {
 			return growth.Unknown
 		}
 		return r.System.CgroupUsed - r.Tree.RSS
 	}, t.Criteria)
-	if outsideGrowth(all) < minOutsideGrowth {
+	if grown < minOutsideGrowth {
 		return nil
 	}
-	kind, ok := grownKind(containerOf(t))
-	if !ok {
-		return nil
+	if c := containerOf(t); c != nil {
+		return c.outside(t.History, all)
 	}
-	return &Outside{Kind: kind, Verdict: all, InCgroup: true}
+	if slices.ContainsFunc(t.Others, func(o growth.OtherProcess) bool { return o.InCgroup }) {
+		return nil // it may have the memory
+	}
+	return &Outside{Kind: OutsideUnknown, Verdict: all, InCgroup: true}
 }
 
-// grownKind is the kind of memory outside of the job that has grown in the rows of a container;
-// false: only memory has that the kernel takes back. Without rows it is not known.
-func grownKind(c *Container) (kind OutsideKind, ok bool) {
-	if c == nil {
-		return OutsideUnknown, true
+// outside is the memory outside of the tree that has grown in the rows of a container; nil: only
+// memory has that the kernel takes back.
+func (c *Container) outside(tree *growth.History, v verdict.Verdict) *Outside {
+	o := &Outside{Kind: OutsideUnknown, Verdict: v, InCgroup: true}
+
+	inTree := make(map[int]bool)
+	for _, p := range tree.Processes {
+		inTree[p.PID] = true
 	}
-	var all, kernel int64
-	for i := range c.Rows {
-		r := &c.Rows[i]
+
+	var kernel, rest int64
+	for i := range c.all {
+		r := &c.all[i]
+		isProcess := r.Kind == growth.ContainerAnonymous && r.Key != ""
 		switch {
-		case r.InJob || r.Kind.IsReclaimable():
+		case r.Kind.IsReclaimable(), inTree[r.PID]:
+		case isProcess && (o.Process == nil || r.Delta() > o.Process.Delta()):
+			o.Process = r
+			o.Grown += r.Delta()
+		case isProcess:
+			o.Grown += r.Delta()
+		case r.Kind == growth.ContainerForked: // which several processes have
+			o.Grown += min(0, r.Delta())
 		case r.Kind.IsKernel():
 			kernel += r.Delta()
-			all += r.Delta()
 		default:
-			all += r.Delta()
+			rest += r.Delta()
 		}
 	}
-	if float64(kernel) >= minOutsideGrowth {
-		return OutsideKernel, true
+
+	least := c.leastGrowth()
+
+	switch {
+	case o.Grown >= least && o.Grown >= max(kernel, rest):
+		o.Kind = OutsideProcesses
+		return o
+	case kernel >= least:
+		o.Kind = OutsideKernel
+	case o.Grown+kernel+rest < least:
+		return nil
 	}
-	return OutsideUnknown, float64(all) >= minOutsideGrowth
+	o.Process, o.Grown = nil, 0
+	return o
 }
 
-// judgeOutside judges one memory of the machine or the cgroup.
+// minReadGrowth is the growth between two readings of a container, in bytes, from which on they
+// show which memory grows.
+const minReadGrowth = 16 << 20
+
+// leastGrowth is the growth in bytes from which on one memory of a container counts, where its
+// charge is known to grow by minOutsideGrowth or more: the last reading may be some time before the
+// end.
+func (c *Container) leastGrowth() int64 {
+	return min(minOutsideGrowth, max(minReadGrowth, (c.Last.Charged-c.First.Charged)/2))
+}
+
+// judgeOutside judges one memory of the machine or the cgroup. grown is its growth in bytes; 0: it
+// does not grow.
 func judgeOutside(
 	rows []growth.Row, of func(*growth.Row) int64, c verdict.Criteria,
-) verdict.Verdict {
+) (v verdict.Verdict, grown float64) {
 	var s verdict.Series
 	for i := range rows {
 		if bytes := of(&rows[i]); bytes != growth.Unknown {
@@ -125,22 +170,22 @@ func judgeOutside(
 	if first := rows[len(rows)-1].System.Headroom(); first.Of != "" && len(s.Y) > 0 {
 		setting.Limit = s.Y[len(s.Y)-1] + float64(first.Left)
 	}
-	return verdict.Judge(s, setting, c)
+
+	if v = verdict.Judge(s, setting, c); v.Class.Grows() {
+		grown = max(v.Rate*v.Length, grownInAll(s, v.Rate))
+	}
+	return v, grown
 }
 
-// outsideGrowth is the growth of a series that grows, in bytes; 0: it does not.
-func outsideGrowth(v verdict.Verdict) float64 {
-	if !v.Class.Grows() {
-		return 0
-	}
-	return v.Rate * v.Length
+// grownInAll is the growth of a whole series, of which the verdict may judge the last segment
+// alone. A jump counts as far as the rate explains it.
+func grownInAll(s verdict.Series, rate float64) float64 {
+	last := len(s.X) - 1
+	return min(s.Y[last]-s.Y[0], rate*(s.X[last]-s.X[0]))
 }
 
 // grownFiles is the one of all file systems in RAM that explains growth; nil: none does.
-func grownFiles(
-	all []growth.RAMFiles, v verdict.Verdict, inCgroup bool,
-) *growth.RAMFiles {
-	grown := outsideGrowth(v)
+func grownFiles(all []growth.RAMFiles, grown float64, inCgroup bool) *growth.RAMFiles {
 	for i := range all {
 		f := &all[i]
 		own := float64(f.NewBytes)

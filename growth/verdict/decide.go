@@ -215,10 +215,17 @@ func nameReplaced(v *Verdict, f Findings) {
 	}
 }
 
+// minFaster is how many times as fast as a process other memory must grow to be the result.
+const minFaster = 10
+
 // giveWayTo takes over a verdict on other memory, where that grows and the process neither does nor
-// fills up.
+// fills up, or grows far more slowly and no more surely.
 func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
-	if other == nil || !other.Class.Grows() || v.Class.Grows() || v.Class == ClassFillsUp {
+	if other == nil || !other.Class.Grows() || v.Class == ClassFillsUp {
+		return
+	}
+	isFarFaster := other.Rate >= minFaster*v.Rate && other.Class.Severity() >= v.Class.Severity()
+	if v.Class.Grows() && !isFarFaster {
 		return
 	}
 

@@ -353,3 +353,26 @@ func TestDecideNumbers(t *testing.T) {
 		t.Errorf("the other process: %+v", v.Other)
 	}
 }
+
+// TestFarFaster has a process that grows by 1 MiB/min, and other memory. A surer verdict on the
+// process stays.
+func TestFarFaster(t *testing.T) {
+	for _, c := range []struct {
+		class, other Class
+		rate         float64 // of the other memory, MiB/min
+		reason       Reason
+	}{
+		{ClassGrowing, ClassGrowing, 100, ReasonOutside},
+		{ClassGrowing, ClassLeak, 100, ReasonOutside},
+		{ClassGrowing, ClassGrowing, 5, ReasonStillGrowing},
+		{ClassSuspected, ClassGrowing, 100, ReasonStillGrowing},
+		{ClassFillsUp, ClassGrowing, 100, ReasonStillGrowing},
+		{ClassGrowing, ClassPlateau, 100, ReasonStillGrowing},
+	} {
+		v := Verdict{Class: c.class, Reason: ReasonStillGrowing, Rate: 1 << 20 / 60}
+		v.giveWayTo(&Verdict{Class: c.other, Rate: c.rate * (1 << 20) / 60}, ReasonOutside)
+		if v.Reason != c.reason {
+			t.Errorf("%+v: %s, %s", c, v.Class, v.Reason)
+		}
+	}
+}

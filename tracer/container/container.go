@@ -5,6 +5,7 @@ package container
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,8 @@ import (
 type Reader struct {
 	named  *process.Process
 	memory *process.SystemMemoryReader
-	ram    uint64 // the device of memfd, of SysV's and of anonymous shared memory; 0: not known
+	ram    uint64          // the device of memfd, of SysV's and of anonymous shared memory; 0: not known
+	last   *process.Cgroup // as of Read; nil: there was none
 }
 
 // NewReader returns a reader of the container of a process, which the caller closes after it.
@@ -42,18 +44,23 @@ func ramDevice() uint64 {
 	return uint64(stat.Dev)
 }
 
-// Read returns the memory of the container; nil: the process is in none, or it cannot be read.
+// Read returns the memory of the container; nil: the process is in none, it has ended, or the memory
+// cannot be read.
 func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	cgroup, ok := r.memory.ContainerOf(r.named)
-	if !ok {
+	if r.last = nil; !ok {
 		return nil
 	}
+	r.last = &cgroup
 	members := membersOf(&cgroup)
 	files := r.filesOf(members)
 
 	stat, charged := cgroup.Stat(), cgroup.Charged()
 	if charged == process.Unknown || len(stat) == 0 {
 		return nil
+	}
+	if status, err := r.named.Status(); err != nil || status.RSS == process.Unknown {
+		return nil // it ended meanwhile, and its memory is free
 	}
 
 	c := &growth.Container{
@@ -76,6 +83,12 @@ func (r *Reader) Read(elapsed time.Duration) *growth.Container {
 	}
 	c.Rows = append(c.Rows, growth.ContainerRow{Kind: kind, Bytes: rest})
 	return c
+}
+
+// Has reports whether the memory of a process counts against the limit of the container that was
+// read last.
+func (r *Reader) Has(pid int) bool {
+	return r.last != nil && isMember(r.last, strconv.Itoa(pid))
 }
 
 // A charge is the memory of a cgroup by kind, in bytes.
@@ -171,10 +184,14 @@ func fileRows(kind growth.ContainerKind, files []file, charged int64) (rows []gr
 			continue
 		}
 		charged -= bytes
-		rows = append(rows, growth.ContainerRow{
+		row := growth.ContainerRow{
 			Kind: kind, Key: fmt.Sprintf("%d %d", f.device, f.inode), PID: f.pid, Name: f.name,
-			File: growth.Printable(f.path), Bytes: bytes,
-		})
+			File: growth.Printable(f.path), Count: f.count, Bytes: bytes,
+		}
+		if f.count > 0 {
+			row.Key = fmt.Sprintf("small %d %d", f.pid, f.inode)
+		}
+		rows = append(rows, row)
 	}
 	return append(rows, growth.ContainerRow{Kind: kind, Bytes: charged})
 }

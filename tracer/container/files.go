@@ -13,7 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Bounds on the search for files. Smaller files, and those beyond, are the rest of their kind.
+// Bounds on the search for files. Smaller files in RAM that a process holds are one row; all
+// others, and those beyond, are the rest of their kind.
 const (
 	minFileBytes   = 1 << 20
 	maxDescriptors = 16 << 10 // of all processes
@@ -30,12 +31,15 @@ type file struct {
 	descriptor    int    // there; -1: it has mapped it
 	path          string
 	bytes         int64
+	size          uint64 // its length in bytes
+	count         int    // of small files that this one sums; 0: it is one
 }
 
 // files are the files that the processes of a container hold: shared in RAM, the largest first, those
 // that a process holds before all others; and cached, whose bytes readCache sets.
 type files struct {
 	shared, cached []file
+	small          map[int]*file // in RAM, the sum of each process
 	seen           map[[2]uint64]bool
 	end            time.Time
 	descriptors    int
@@ -44,7 +48,9 @@ type files struct {
 // filesOf finds files by the descriptors and the mappings of processes, and in the file systems in
 // RAM that the named process sees.
 func (r *Reader) filesOf(members []member) *files {
-	f := &files{seen: make(map[[2]uint64]bool), end: time.Now().Add(maxSearchTime)}
+	f := &files{
+		small: make(map[int]*file), seen: make(map[[2]uint64]bool), end: time.Now().Add(maxSearchTime),
+	}
 	inRAM := process.RAMDevices(r.named)
 	if r.ram != 0 {
 		inRAM[r.ram] = true
@@ -60,6 +66,11 @@ func (r *Reader) filesOf(members []member) *files {
 	}
 
 	bySize := func(a, b file) int { return cmp.Compare(b.bytes, a.bytes) }
+	for i := range members {
+		if sum := f.small[members[i].pid]; sum != nil {
+			f.shared = append(f.shared, *sum)
+		}
+	}
 	slices.SortStableFunc(f.shared, bySize)
 	slices.SortStableFunc(f.cached, bySize)
 
@@ -83,6 +94,22 @@ func (f *files) add(to *[]file, one file) {
 	*to = append(*to, one)
 }
 
+// addSmall adds a small file in RAM once to the sum of the process that holds it.
+func (f *files) addSmall(m *member, one file) {
+	id := [2]uint64{one.device, one.inode}
+	if f.seen[id] {
+		return
+	}
+	f.seen[id] = true
+	sum := f.small[m.pid]
+	if sum == nil {
+		sum = &file{inode: uint64(m.start), pid: m.pid, name: m.status.Name, descriptor: -1}
+		f.small[m.pid] = sum
+	}
+	sum.count++
+	sum.bytes += one.bytes
+}
+
 func (f *files) isOver() bool {
 	return f.descriptors >= maxDescriptors || time.Now().After(f.end)
 }
@@ -103,7 +130,13 @@ func (f *files) addDescriptors(m *member, inRAM map[uint64]bool) {
 			f.descriptors++
 			link := filepath.Join(folder, name)
 			one, ok := identify(link)
-			if !ok {
+			switch {
+			case !ok:
+				continue
+			case one.bytes < minFileBytes && inRAM[one.device]:
+				f.addSmall(m, one)
+				continue
+			case one.size < minFileBytes:
 				continue
 			}
 			one.pid, one.name = m.pid, m.status.Name
@@ -123,19 +156,18 @@ func (f *files) addDescriptors(m *member, inRAM map[uint64]bool) {
 	}
 }
 
-// identify reads a regular file behind a link of /proc; false: it is another, or small. bytes are the
-// blocks of a file in RAM, and the size of others.
+// identify reads a regular file behind a link of /proc; false: it is another. bytes are its blocks.
 func identify(link string) (f file, ok bool) {
 	var stat unix.Statx_t
 	const wanted = unix.STATX_BASIC_STATS
 	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, wanted, &stat)
-	if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Size < minFileBytes {
+	if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return f, false
 	}
 	const block = 512 // of stx_blocks
 	return file{
 		device: unix.Mkdev(stat.Dev_major, stat.Dev_minor), inode: stat.Ino, descriptor: -1,
-		bytes: int64(min(stat.Blocks*block, 1<<62)),
+		bytes: int64(min(stat.Blocks*block, 1<<62)), size: stat.Size,
 	}, true
 }
 
@@ -161,7 +193,12 @@ func (f *files) addMappings(m *member, inRAM map[uint64]bool) {
 		}
 		link := filepath.Join("/proc", strconv.Itoa(m.pid), "map_files",
 			strconv.FormatUint(mapped.Start, 16)+"-"+strconv.FormatUint(mapped.End, 16))
-		if one, ok := identify(link); ok && one.inode == mapped.Inode {
+		one, ok := identify(link)
+		switch {
+		case !ok || one.inode != mapped.Inode:
+		case one.bytes < minFileBytes:
+			f.addSmall(m, one)
+		default:
 			one.pid, one.name, one.path = m.pid, m.status.Name, mapped.Path
 			f.add(&f.shared, one)
 		}

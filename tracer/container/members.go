@@ -38,8 +38,7 @@ func membersOf(g *process.Cgroup) (members []member) {
 		if err != nil || len(members) >= maxMembers {
 			continue
 		}
-		membership, err := process.ReadFile(filepath.Join("/proc", name, "cgroup"))
-		if err != nil || !g.Has(membership) {
+		if !isMember(g, name) {
 			continue
 		}
 		stat, err := process.ReadStat(pid)
@@ -55,4 +54,10 @@ func membersOf(g *process.Cgroup) (members []member) {
 		return int(max(-1, min(1, b.status.RSS-a.status.RSS)))
 	})
 	return members
+}
+
+// isMember reports whether a cgroup accounts the memory of a process.
+func isMember(g *process.Cgroup, pid string) bool {
+	membership, err := process.ReadFile(filepath.Join("/proc", pid, "cgroup"))
+	return err == nil && g.Has(membership)
 }

@@ -31,8 +31,8 @@ type Job struct {
 	rank int
 
 	// container of the process; empty: it runs in none, or in the container of allocscope, where
-	// anything may run. cgroup is the text of its /proc/PID/cgroup.
-	container, cgroup string
+	// anything may run.
+	container string
 }
 
 // noRunID is TORCHELASTIC_RUN_ID of a run that was given none: the default of torchrun's --rdzv-id.
@@ -51,7 +51,7 @@ const maxAncestors = 64
 
 // JobOf returns the job of a process.
 func JobOf(p *process.Process) Job {
-	job := Job{named: p.PID, launcher: p.PID, container: p.Container(), cgroup: p.Cgroup()}
+	job := Job{named: p.PID, launcher: p.PID, container: p.Container()}
 	job.run, job.rank = runOf(p)
 	if job.container == ownContainer() {
 		job.container = ""
@@ -148,38 +148,15 @@ func runOf(p *process.Process) (run []string, rank int) {
 	return run, numbers.rank
 }
 
-// Relation is how a process of the table is related to the process of the job. inCgroup reports
-// whether its memory counts against the limits of the cgroup of that process.
-func (j Job) Relation(pid int, table ProcessTable) (r growth.Relation, inCgroup bool) {
-	if p, err := process.OpenAny(pid); err == nil {
-		inCgroup = isWithin(p.Cgroup(), j.cgroup)
-		p.Close()
-	}
+// Relation is how a process of the table is related to the process of the job.
+func (j Job) Relation(pid int, table ProcessTable) growth.Relation {
 	switch {
 	case table.isBelow(pid, j.named, j.namedStart):
-		r = growth.RelationStarted
+		return growth.RelationStarted
 	case j.Has(pid, table):
-		r = growth.RelationJob
-	default:
-		r = growth.RelationMachine
+		return growth.RelationJob
 	}
-	return r, inCgroup
-}
-
-// isWithin reports whether the cgroups of a process are another's, or below them, by the texts of
-// /proc/PID/cgroup.
-func isWithin(cgroup, other string) bool {
-	own, others := strings.Split(cgroup, "\n"), strings.Split(other, "\n")
-	if cgroup == "" || len(own) != len(others) {
-		return false
-	}
-	for i, path := range own {
-		outer := strings.TrimSuffix(others[i], "/")
-		if path != others[i] && !strings.HasPrefix(path, outer+"/") {
-			return false
-		}
-	}
-	return true
+	return growth.RelationMachine
 }
 
 // Has reports whether a process of the table belongs to the job: the launcher, a descendant of it,

@@ -467,3 +467,11 @@ func TestHugePages(t *testing.T) {
 		}
 	})
 }
+
+// touch writes to memory in steps of some bytes.
+func touch(memory []byte, step int) []byte {
+	for i := 0; i < len(memory); i += step {
+		memory[i] = 1
+	}
+	return memory
+}

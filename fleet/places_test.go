@@ -173,9 +173,7 @@ func TestSlowOwner(t *testing.T) {
 	isFound := false
 	for range waitingRounds {
 		found, _, err := f.scan(func(tree.Arrival) bool { return false }, roomFor(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for _, c := range found {
 			isFound = isFound || c.PID == other
 			c.process.Close()

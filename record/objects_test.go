@@ -19,6 +19,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A counting is a session whose censuses and searches take so long, and as much CPU time. It notes
@@ -115,9 +116,7 @@ func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
 	r, err := New(Setup{
 		Session: c, Files: &Files{Folder: dir}, Report: func(Event) {},
 	}, Options{Keepers: true, Duration: length, Speed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	r.snapshots.all = []numberedSnapshot{{&growth.Snapshot{}, 0}}
 	t.Cleanup(func() { _ = r.rows.close() })
 	return c, r

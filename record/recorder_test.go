@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestSnapshots(t *testing.T) {
@@ -201,10 +202,7 @@ func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 		}
 	}
 
-	got, err := filepath.Glob(filepath.Join(path, "snapshots", "*.pb.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := tracertest.Must(filepath.Glob(filepath.Join(path, "snapshots", "*.pb.gz")))(t)
 
 	slices.Sort(want)
 	if !slices.Equal(got, want) {

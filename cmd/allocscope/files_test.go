@@ -16,16 +16,14 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // parseProfile reads a file with pprof's own library, which takes the allocator's frames out as
 // DropFrames says.
 func parseProfile(t *testing.T, path string) *profile.Profile {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(os.Open(path))(t)
 	defer file.Close()
 	p, err := profile.Parse(file)
 	if err == nil {
@@ -128,10 +126,7 @@ func pprofTop(t *testing.T, arguments ...string) []string {
 // readFile reads the file at the joined path.
 func readFile(t *testing.T, path ...string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := tracertest.Must(os.ReadFile(filepath.Join(path...)))(t)
 	return string(data)
 }
 

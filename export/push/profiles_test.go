@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func rank(n int) *int { return &n }
@@ -40,9 +41,7 @@ func TestAddFolder(t *testing.T) {
 	s := newServer(t)
 	p := open(t, Options{URL: s.URL, Labels: map[string]string{"team": "vision"}})
 	p.addTrace(t, tr)
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 6) // two processes, three phases
 
 	common := map[string]string{
@@ -153,9 +152,7 @@ func TestAddFolderEqualLabels(t *testing.T) {
 	s := newServer(t)
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, tr)
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 3)
 	for _, got := range s.taken {
 		// The addresses differ, the stacks do not.
@@ -178,9 +175,7 @@ func TestAddFolderHostileNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.addTrace(t, tr)
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 6)
 	for i, got := range s.taken {
 		for name, value := range got.labels {
@@ -206,9 +201,7 @@ func TestAddFolderLarge(t *testing.T) {
 	s := newServer(t)
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, newTrace(t, nil, held...))
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 3)
 	for _, got := range s.taken {
 		var have int64
@@ -218,9 +211,7 @@ func TestAddFolderLarge(t *testing.T) {
 			rest = rest || sample.Location[0].Line[0].Function.Name == smallerStacks
 		}
 		var size counter
-		if err := got.WriteUncompressed(&size); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, got.WriteUncompressed(&size))
 		largest := got.Sample[0].Location[0].Line[0].Function.Name
 		if have != sum || !rest || size > maxProfileBytes ||
 			!strings.HasPrefix(largest, "function_5999") {

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth/growthtest"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 var (
@@ -62,10 +63,7 @@ func TestLibraryName(t *testing.T) {
 
 func rulesOf(t *testing.T, rules string) *Rules {
 	t.Helper()
-	o, err := ParseRules("my.rules", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := tracertest.Must(ParseRules("my.rules", []byte(rules)))(t)
 	return o
 }
 

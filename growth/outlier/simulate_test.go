@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 var (
@@ -103,7 +105,5 @@ func TestUpdateQuantiles(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile("quantiles.go", source, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const megabyte = 1e6 // the sizes of the files
@@ -152,24 +154,15 @@ func seriesIn(t testing.TB, file string) Series {
 
 func linesOf(t testing.TB, file string) [][]string {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "..", "testdata", "series", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(os.Open(filepath.Join("..", "..", "testdata", "series", file)))(t)
 	defer f.Close()
-	lines, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := tracertest.Must(csv.NewReader(f).ReadAll())(t)
 	return lines
 }
 
 func number(t testing.TB, s string) float64 {
 	t.Helper()
-	x, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := tracertest.Must(strconv.ParseFloat(s, 64))(t)
 	return x
 }
 

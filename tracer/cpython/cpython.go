@@ -8,7 +8,7 @@ import "fmt"
 // A Version is a minor version of CPython 3. All its releases have these offsets, in bytes.
 //
 // The file of the oldest version names every field, so that a forgotten one cannot pass for the
-// offset 0. The file of each later one has what changed since the version before.
+// offset 0. The file of each later one has the changes since the version before.
 type Version struct {
 	Minor int // of Python 3
 	// FirstExport is a function that this version was the first to export. It separates the versions

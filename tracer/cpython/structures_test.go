@@ -19,8 +19,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestVersions checks that each version has a file, and that the files name every field: the first
-// one all of them, the others those of _Py_DebugOffsets, where nearly all change.
+// TestVersions checks that each version has a file. The oldest one names every field, and each all
+// fields of _Py_DebugOffsets, which move with every version.
 func TestVersions(t *testing.T) {
 	files, err := filepath.Glob("v3[0-9]*.go")
 	if err != nil || len(files) != len(versions) {
@@ -68,10 +68,7 @@ func TestVersions(t *testing.T) {
 // fieldsOfFile returns the fields that the struct literals of a file name, by the type.
 func fieldsOfFile(t *testing.T, path string) map[string][]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 
 	named := make(map[string][]string)
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -212,10 +209,7 @@ func compareWithHeaders(t *testing.T, v *Version, includes []string) {
 // setField writes a number into the file of a version.
 func setField(t *testing.T, path, name string, value int64) {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := tracertest.Must(os.ReadFile(path))(t)
 
 	field := regexp.MustCompile(`(?m)^(\s+(?:v\.)?` + name + `(?::\s+| = ))[^,\n]+`)
 	if field.Match(content) {
@@ -223,9 +217,7 @@ func setField(t *testing.T, path, name string, value int64) {
 	} else {
 		content = fmt.Appendf(bytes.TrimSuffix(content, []byte("})\n")), "\tv.%s = %d\n})\n", name, value)
 	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, content, 0o644))
 }
 
 func TestFind(t *testing.T) {

@@ -24,10 +24,7 @@ func TestTensors(t *testing.T) {
 			command := p.run(t, environment, "trained_tensors.py")
 			target := tracertest.StartCommand(t, command)
 			target.Await("ready")
-			heap, err := objects.Open(openProcess(t, target.PID()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			heap := tracertest.Must(objects.Open(openProcess(t, target.PID())))(t)
 			defer heap.Close()
 
 			for _, steps := range []int{20, 200} {
@@ -37,9 +34,7 @@ func TestTensors(t *testing.T) {
 				want := target.Await("done")
 				for _, share := range []float64{1, 0.3} { // all of the tensors, also by a share
 					counted, err := heap.Census(t.Context(), objects.CensusOptions{Share: share})
-					if err != nil {
-						t.Fatal(err)
-					}
+					tracertest.NoError(t, err)
 					mustBeTensors(t, counted, want)
 				}
 			}
@@ -77,15 +72,9 @@ func describeGroup(g census.TensorGroup) string {
 func TestTensorsWithoutTorch(t *testing.T) {
 	target := tracertest.Start(t, "/usr/bin/python3", tracertest.Source("kept_records.py"))
 	target.Await("ready")
-	heap, err := objects.Open(openProcess(t, target.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	heap := tracertest.Must(objects.Open(openProcess(t, target.PID())))(t)
 	defer heap.Close()
-	counted, err := heap.Census(t.Context(), objects.CensusOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	counted := tracertest.Must(heap.Census(t.Context(), objects.CensusOptions{}))(t)
 	if got := counted.Tensors; got.Unknown != census.NoTorch || got.InCPPOnly != -1 || got.Groups != nil {
 		t.Errorf("%+v", got)
 	}

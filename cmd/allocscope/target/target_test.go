@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
@@ -24,9 +25,7 @@ func resolve(t *testing.T, flags, arguments string) (int, error) {
 	set := command.Flags()
 	choice.AddPID(command, "")
 	choice.AddName(set)
-	if err := set.Parse(strings.Fields(flags)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, set.Parse(strings.Fields(flags)))
 	if choice.IsGiven() != (flags != "") {
 		t.Errorf("%s: a process is chosen: %t", flags, choice.IsGiven())
 	}

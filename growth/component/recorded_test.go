@@ -13,14 +13,16 @@ import (
 	"github.com/allocscope/allocscope/growth/growthtest"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // recordedStack reads a stack of testdata/stacks and the component that its header names. A line is
 // function|file|line|module; the file is Python's, which has no module.
 func recordedStack(t testing.TB, name string) (component string, s *growth.Stack) {
 	t.Helper()
-	file := tracertest.Must(os.Open(name))(t)
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer file.Close()
 	s = &growth.Stack{ID: 1, PID: 1}
 	for lines := bufio.NewScanner(file); lines.Scan(); {

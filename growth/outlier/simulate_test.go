@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 var (
@@ -105,5 +103,7 @@ func TestUpdateQuantiles(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile("quantiles.go", source, 0o644)
 	}
-	tracertest.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const megabyte = 1e6 // the sizes of the files
@@ -154,15 +152,24 @@ func seriesIn(t testing.TB, file string) Series {
 
 func linesOf(t testing.TB, file string) [][]string {
 	t.Helper()
-	f := tracertest.Must(os.Open(filepath.Join("..", "..", "testdata", "series", file)))(t)
+	f, err := os.Open(filepath.Join("..", "..", "testdata", "series", file))
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer f.Close()
-	lines := tracertest.Must(csv.NewReader(f).ReadAll())(t)
+	lines, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
 	return lines
 }
 
 func number(t testing.TB, s string) float64 {
 	t.Helper()
-	x := tracertest.Must(strconv.ParseFloat(s, 64))(t)
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return x
 }
 

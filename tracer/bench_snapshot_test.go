@@ -64,8 +64,7 @@ func measureCommand(b *testing.B, path string, costs metrics) {
 	folder := filepath.Join(b.TempDir(), "trace")
 	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", folder)
-	lines, err := command.StderrPipe()
-	must(b, err)
+	lines := tracertest.Must(command.StderrPipe())(b)
 
 	began := time.Now()
 	stop := startTool(b, command, bufio.NewScanner(lines), "Tracing")
@@ -106,8 +105,7 @@ func statusMiB(b *testing.B, pid int, field string) float64 {
 
 // mapsMiB is the kernel memory of the BPF maps that a process holds.
 func mapsMiB(b *testing.B, pid int) (total float64) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	must(b, err)
+	files := tracertest.Must(filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)))(b)
 
 	counted := make(map[string]bool)
 	for _, file := range files {

@@ -14,15 +14,12 @@ import (
 // time in ns, and runs.
 func runTime(b *testing.B, s *tracer.Session, name string) func() (ns, runs float64) {
 	b.Helper()
-	program, err := tracer.Kernel(s).Program(name)
-	must(b, err)
+	program := tracertest.Must(tracer.Kernel(s).Program(name))(b)
 	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
-	stats, err := ebpf.EnableStats(statsRunTime)
-	must(b, err)
+	stats := tracertest.Must(ebpf.EnableStats(statsRunTime))(b)
 	b.Cleanup(func() { stats.Close() })
 	return func() (ns, runs float64) {
-		stats, err := program.Stats()
-		must(b, err)
+		stats := tracertest.Must(program.Stats())(b)
 
 		return float64(stats.Runtime.Nanoseconds()), float64(stats.RunCount)
 	}

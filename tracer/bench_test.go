@@ -153,8 +153,7 @@ func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64
 // printedNumber is the number that a program prints on an order.
 func printedNumber(b *testing.B, target *tracertest.Target, order string) float64 {
 	b.Helper()
-	number, err := strconv.ParseFloat(target.Do(order)[0], 64)
-	must(b, err)
+	number := tracertest.Must(strconv.ParseFloat(target.Do(order)[0], 64))(b)
 	return number
 }
 
@@ -191,8 +190,7 @@ func findMemleak() (way, error) {
 		const quiet = "3600" // seconds between its reports
 		// stdbuf, so that it reports at once that it has attached.
 		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
-		lines, err := command.StdoutPipe()
-		must(b, err)
+		lines := tracertest.Must(command.StdoutPipe())(b)
 
 		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
 	}}, nil

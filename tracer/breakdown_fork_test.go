@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestBreakdownTree compares the RSS breakdowns of processes that share memory with the kernel's
@@ -140,8 +141,7 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 // waitsForInput: the process sleeps in a read of its standard input.
 func waitsForInput(t testing.TB, pid int) bool {
 	t.Helper()
-	call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
-	must(t, err)
+	call := tracertest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid)))(t)
 	return strings.HasPrefix(string(call), fmt.Sprintf("%d 0x0 ", unix.SYS_READ))
 }
 

@@ -100,8 +100,7 @@ func traceFaults(t testing.TB, interval uint64) (target *tracertest.Target, prog
 
 func faultsOf(t testing.TB, s *tracer.Session, pid int) []source.Fault {
 	t.Helper()
-	faults, err := source.ReadFaults(tracer.Kernel(s))
-	must(t, err)
+	faults := tracertest.Must(source.ReadFaults(tracer.Kernel(s)))(t)
 	return faults[uint32(pid)]
 }
 
@@ -230,8 +229,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 // faultsIn is how many page faults a process has had, by the kernel's count.
 func faultsIn(t testing.TB, pid int) int {
 	t.Helper()
-	stat, err := process.ReadStat(pid)
-	must(t, err)
+	stat := tracertest.Must(process.ReadStat(pid))(t)
 	return int(stat.MinorFaults + stat.MajorFaults)
 }
 

@@ -205,8 +205,7 @@ func testBlocksHookDebian13(t *testing.T) {
 	}
 
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
-	blocks, err := filepath.Abs(tracertest.Source("blocks.py"))
-	must(t, err)
+	blocks := tracertest.Must(filepath.Abs(tracertest.Source("blocks.py")))(t)
 
 	target := startCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
 		python, ours+blocks, strings.TrimPrefix(found[0], folder)))

@@ -186,8 +186,7 @@ func ofPython(s *growth.Stack) []growth.Frame {
 // mustBeDeep compares the frames with the lines of deep.py that make the calls.
 func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	t.Helper()
-	source, err := os.ReadFile(tracertest.Source("deep.py"))
-	must(t, err)
+	source := tracertest.Must(os.ReadFile(tracertest.Source("deep.py")))(t)
 
 	lines := strings.Split(string(source), "\n")
 	want := []string{"mmap.mmap(", "work(times)"}

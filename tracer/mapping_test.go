@@ -185,8 +185,7 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 
 func pagedFile(t testing.TB) string {
 	t.Helper()
-	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	must(t, err)
+	file := tracertest.Must(os.Create(filepath.Join(t.TempDir(), "file")))(t)
 	defer file.Close()
 
 	// one at a time: of pages that were written together the kernel maps all when one is touched

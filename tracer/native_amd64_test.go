@@ -331,8 +331,7 @@ func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	target, s := openOn(t, start(t, program, mode), tracer.Options{Interval: 1, NativeFrames: true})
 
 	truth := target.Do("go")
-	n, err := strconv.ParseFloat(strings.Join(truth, " "), 64)
-	must(t, err)
+	n := tracertest.Must(strconv.ParseFloat(strings.Join(truth, " "), 64))(t)
 	return snapshot(t, s), n
 }
 
@@ -361,8 +360,7 @@ func isInResolver(stack *growth.Stack) bool {
 
 func section(t *testing.T, program, name string) *elf.Section {
 	t.Helper()
-	file, err := elf.Open(program)
-	must(t, err)
+	file := tracertest.Must(elf.Open(program))(t)
 	defer file.Close()
 	return file.Section(name)
 }

@@ -316,8 +316,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int, err error) {
 	t.Helper()
 	target := exec.Command(tracertest.Build(t, "steps.c"))
-	input, err := target.StdinPipe()
-	must(t, err)
+	input := tracertest.Must(target.StdinPipe())(t)
 	must(t, target.Start())
 
 	held := openProcess(t, target.Process.Pid)

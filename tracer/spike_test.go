@@ -23,8 +23,7 @@ func TestSpikeSnapshot(t *testing.T) {
 	snapshot(t, s)
 
 	touchedIn := func(take func() (*growth.Snapshot, error)) map[string]int64 {
-		snapshot, err := take()
-		must(t, err)
+		snapshot := tracertest.Must(take())(t)
 		touched := make(map[string]int64)
 		for _, h := range snapshot.Touched {
 			touched[caller(h.Stack, program)] += h.ResidentBytes

@@ -90,8 +90,7 @@ func testTreeBirthsAddUp(t *testing.T) {
 		}
 	}
 
-	last, err := s.Snapshot(moments...)
-	must(t, err)
+	last := tracertest.Must(s.Snapshot(moments...))(t)
 	if want := append(slices.Clip(moments), last.Elapsed); !slices.Equal(last.Bins, want) {
 		t.Errorf("bins end at %v, want %v", last.Bins, want)
 	}

@@ -16,8 +16,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func rank(n int) *int { return &n }
-
 func TestAddFolder(t *testing.T) {
 	cached := heap(stack(11, "shrunk"), -700, 300) // one value shrank, the other did not
 	block := growth.Holding{
@@ -29,9 +27,9 @@ func TestAddFolder(t *testing.T) {
 	other.Kind = growth.KindMmap
 	tr := newTrace(t, []summary.TreeProcess{
 		{PID: 10, Traced: true, Role: growth.RoleTrainer},
-		{PID: 11, Traced: true, Role: growth.RoleRank, Rank: rank(3), Identity: &summary.Identity{
-			Job: "42", RunID: "run", SlurmJob: "42", Rank: rank(3), LocalRank: rank(1),
-			WorldSize: rank(8), Node: "n1", Pod: "p", Container: "c",
+		{PID: 11, Traced: true, Role: growth.RoleRank, Rank: new(3), Identity: &summary.Identity{
+			Job: "42", RunID: "run", SlurmJob: "42", Rank: new(3), LocalRank: new(1),
+			WorldSize: new(8), Node: "n1", Pod: "p", Container: "c",
 		}},
 		{PID: 12, Role: growth.RoleLauncher},
 	},

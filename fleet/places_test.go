@@ -180,6 +180,7 @@ func TestSlowOwner(t *testing.T) {
 		}
 	}
 	if !isFound || asked != 1 {
-		t.Errorf("the process of another user is found: %v; %d slow ones were asked", isFound, asked)
+		t.Errorf("the process of another user is found: %v; %d slow ones were asked", isFound,
+			asked)
 	}
 }

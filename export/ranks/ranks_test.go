@@ -156,7 +156,8 @@ func TestLocalNumbers(t *testing.T) {
 	r = Find("", append([]Rank{before}, all...), 0.05)
 	first := r.Ranks[0]
 	if len(r.Ranks) != 4 || first.Name != "rank 3" || first.Node != "node-0" || len(r.Notes) != 1 {
-		t.Errorf("%d ranks, first %s on %s, notes %q", len(r.Ranks), first.Name, first.Node, r.Notes)
+		t.Errorf("%d ranks, first %s on %s, notes %q", len(r.Ranks), first.Name, first.Node,
+			r.Notes)
 	}
 }
 

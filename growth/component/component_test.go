@@ -18,6 +18,8 @@ var (
 	stepLine    = python("train_step", "/src/train.py", 42)
 )
 
+type frames = []growth.Frame
+
 const packages = "/venv/lib/python3.12/site-packages/"
 
 func TestPythonModule(t *testing.T) {
@@ -87,34 +89,20 @@ func TestRulesOf(t *testing.T) {
 		frames []growth.Frame
 		want   string
 	}{
-		{"and a library of C", []growth.Frame{mallocFrame, newFrame,
-			native("parse", "/lib/libx.so"), stepLine}, "train.py"},
-		{"but not what numpy calls back", []growth.Frame{mallocFrame,
-			python("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
-		{"no Python: the library", []growth.Frame{mallocFrame, newFrame,
-			native("grow", "/opt/libx.so"), native("main", "/bin/x")}, "libx.so"},
-		{"code without a file is its caller's",
-			[]growth.Frame{mallocFrame, python("__init__", "<string>", 2), stepLine}, "train.py"},
-		{"the allocator's insides hold nothing", []growth.Frame{
-			native("sysmalloc", "/opt/liballoc.so"), native("malloc", "/opt/liballoc.so"),
-			native("main", "/src/leak"),
-		}, "leak"},
-		{"nor does a layer below no Python",
-			[]growth.Frame{mallocFrame, torchFrame, native("main", "/src/infer")}, "infer"},
-		{"nor does another allocator", []growth.Frame{mallocFrame,
-			native("mi_heap_malloc", "/opt/libmimalloc.so"), native("run", "/opt/libtrainer.so")}, "libtrainer.so"},
-		{"a layer's Python alone", []growth.Frame{mallocFrame,
-			python("f", packages+"torch/storage.py", 1), native("start_thread", libc)}, "torch"},
-		{"layers alone", []growth.Frame{mallocFrame, torchFrame, native("start_thread", libc)},
-			"torch"},
-		{"Python alone", []growth.Frame{mallocFrame,
-			python("run", "/usr/lib/python3.11/threading.py", 1)}, "python"},
-		{"threads of OpenMP",
-			[]growth.Frame{mallocFrame, native("gomp_team_start", "/lib/libgomp.so.1")}, "openmp"},
-		{"the C library alone", []growth.Frame{mallocFrame, native("start_thread", libc)}, "libc"},
-		{"code in no module",
-			[]growth.Frame{mallocFrame, {Function: "0x1234"}, native("main", "/src/leak")}, "leak"},
-		{"nothing known", []growth.Frame{{Function: "0x1234"}}, "other"},
+		{"and a library of C", frames{mallocFrame, newFrame, native("parse", "/lib/libx.so"), stepLine}, "train.py"},
+		{"but not what numpy calls back", frames{mallocFrame, python("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
+		{"no Python: the library", frames{mallocFrame, newFrame, native("grow", "/opt/libx.so"), native("main", "/bin/x")}, "libx.so"},
+		{"code without a file is its caller's", frames{mallocFrame, python("__init__", "<string>", 2), stepLine}, "train.py"},
+		{"the allocator's insides hold nothing", frames{native("sysmalloc", "/opt/liballoc.so"), native("malloc", "/opt/liballoc.so"), native("main", "/src/leak")}, "leak"},
+		{"nor does a layer below no Python", frames{mallocFrame, torchFrame, native("main", "/src/infer")}, "infer"},
+		{"nor does another allocator", frames{mallocFrame, native("mi_heap_malloc", "/opt/libmimalloc.so"), native("run", "/opt/libtrainer.so")}, "libtrainer.so"},
+		{"a layer's Python alone", frames{mallocFrame, python("f", packages+"torch/storage.py", 1), native("start_thread", libc)}, "torch"},
+		{"layers alone", frames{mallocFrame, torchFrame, native("start_thread", libc)}, "torch"},
+		{"Python alone", frames{mallocFrame, python("run", "/usr/lib/python3.11/threading.py", 1)}, "python"},
+		{"threads of OpenMP", frames{mallocFrame, native("gomp_team_start", "/lib/libgomp.so.1")}, "openmp"},
+		{"the C library alone", frames{mallocFrame, native("start_thread", libc)}, "libc"},
+		{"code in no module", frames{mallocFrame, {Function: "0x1234"}, native("main", "/src/leak")}, "leak"},
+		{"nothing known", frames{{Function: "0x1234"}}, "other"},
 		{"not kept", nil, "other"},
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames, Truncated: "for a test"}); got != c.want {
@@ -126,37 +114,30 @@ func TestRulesOf(t *testing.T) {
 // TestRulesOfGPUs: who asks the driver for memory beside PyTorch's own allocator.
 func TestRulesOfGPUs(t *testing.T) {
 	const lib, packages = "/usr/lib/x86_64-linux-gnu/", "/venv/lib/python3.12/site-packages/"
-	driver := native("cuMemCreate", lib+"libcuda.so.580.1")
-	runtime := native("cudaMalloc", lib+"libcudart.so.12")
-	torch := native("c10::cuda::CUDACachingAllocator::Native::alloc",
-		packages+"torch/lib/libc10_cuda.so")
+	driver, runtime := native("cuMemCreate", lib+"libcuda.so.580.1"), native("cudaMalloc", lib+"libcudart.so.12")
+	torch := native("c10::cuda::CUDACachingAllocator::Native::alloc", packages+"torch/lib/libc10_cuda.so")
 	line := python("main", "/src/serve.py", 3)
 
 	for name, c := range map[string]struct {
 		frames []growth.Frame
 		want   string
 	}{
-		"NCCL": {[]growth.Frame{driver,
-			native("ncclCuMemAlloc", packages+"nvidia/nccl/lib/libnccl.so.2"), line}, "nccl"},
+		"NCCL": {frames{driver, native("ncclCuMemAlloc", packages+"nvidia/nccl/lib/libnccl.so.2"), line}, "nccl"},
 		"cuBLASLt": {
-			[]growth.Frame{driver, runtime,
-				native("cublasLtMatmul", packages+"nvidia/cublas/lib/libcublasLt.so.12"), line},
+			frames{driver, runtime, native("cublasLtMatmul", packages+"nvidia/cublas/lib/libcublasLt.so.12"), line},
 			"cublas",
 		},
 		"cuDNN": {
-			[]growth.Frame{driver, runtime, native("f", packages+"nvidia/cudnn/lib/libcudnn_ops.so.9"),
-				line}, "cudnn",
+			frames{driver, runtime, native("f", packages+"nvidia/cudnn/lib/libcudnn_ops.so.9"), line}, "cudnn",
 		},
 		"vLLM's allocator below PyTorch's": {
-			[]growth.Frame{driver, native("my_malloc", packages+"vllm/cumem_allocator.abi3.so"), torch,
-				line},
+			frames{driver, native("my_malloc", packages+"vllm/cumem_allocator.abi3.so"), torch, line},
 			"serve.py",
 		},
 		"an extension": {
-			[]growth.Frame{driver, runtime, native("alloc", packages+"deep_ep_cpp.abi3.so"),
-				line}, "serve.py",
+			frames{driver, runtime, native("alloc", packages+"deep_ep_cpp.abi3.so"), line}, "serve.py",
 		},
-		"PyTorch": {[]growth.Frame{driver, runtime, torch, line}, "serve.py"},
+		"PyTorch": {frames{driver, runtime, torch, line}, "serve.py"},
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -173,16 +154,15 @@ func TestRulesOfServers(t *testing.T) {
 		frames []growth.Frame
 		want   string
 	}{
-		"a module": {[]growth.Frame{mallocFrame, in("zmalloc", server), grow, main}, "libx.so"},
+		"a module": {frames{mallocFrame, in("zmalloc", server), grow, main}, "libx.so"},
 		"no symbols": {
-			[]growth.Frame{mallocFrame, in("postgres+0x5c7860", server), in("palloc", server), grow,
-				main},
+			frames{mallocFrame, in("postgres+0x5c7860", server), in("palloc", server), grow, main},
 			"libx.so",
 		},
 		"a library without symbols": {
-			[]growth.Frame{mallocFrame, in("libx.so+0x60", library), main}, "libx.so",
+			frames{mallocFrame, in("libx.so+0x60", library), main}, "libx.so",
 		},
-		"its own": {[]growth.Frame{mallocFrame, in("zmalloc", server), main}, "postgres"},
+		"its own": {frames{mallocFrame, in("zmalloc", server), main}, "postgres"},
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -199,7 +179,7 @@ func TestRulesOfRoots(t *testing.T) {
 		if got := DefaultRules().Of(growth.NamedStack(1, root, "arena 3")); got != want {
 			t.Errorf("%q: %q, want %q", root, got, want)
 		}
-		held := (&growth.Stack{Frames: []growth.Frame{mallocFrame, pilFrame}}).Under(root)
+		held := (&growth.Stack{Frames: frames{mallocFrame, pilFrame}}).Under(root)
 		if got := DefaultRules().Of(held); got != "pil" {
 			t.Errorf("%q with a allocation site: %q", root, got)
 		}
@@ -220,14 +200,12 @@ loader    any   root ^\[file:.*\.parquet
 			want  string
 			stack *growth.Stack
 		}{
-			{"images", &growth.Stack{Frames: []growth.Frame{mallocFrame, pilFrame, stepLine}}},
-			{"decoder", &growth.Stack{Frames: []growth.Frame{mallocFrame, jsonFrame, stepLine}}},
-			{"run.py", &growth.Stack{Frames: []growth.Frame{mallocFrame, python("encode",
-				jsonFrame.File, 1), stepLine, python("<module>", "/src/run.py", 2)}}},
+			{"images", &growth.Stack{Frames: frames{mallocFrame, pilFrame, stepLine}}},
+			{"decoder", &growth.Stack{Frames: frames{mallocFrame, jsonFrame, stepLine}}},
+			{"run.py", &growth.Stack{Frames: frames{mallocFrame, python("encode", jsonFrame.File, 1), stepLine, python("<module>", "/src/run.py", 2)}}},
 			{"loader", growth.NamedStack(1, "[file: /data/a.parquet]")},
 			{"file", growth.NamedStack(1, "[file: /data/a.bin]")},
-			{"numpy", &growth.Stack{Frames: []growth.Frame{mallocFrame,
-				native("f", "/venv/lib/python3.12/site-packages/numpy/x.so"), stepLine}}},
+			{"numpy", &growth.Stack{Frames: frames{mallocFrame, native("f", "/venv/lib/python3.12/site-packages/numpy/x.so"), stepLine}}},
 		} {
 			if got := o.Of(c.stack); got != c.want {
 				t.Errorf("%+v: %q, want %q", c.stack, got, c.want)
@@ -237,7 +215,7 @@ loader    any   root ^\[file:.*\.parquet
 
 	t.Run("the first match decides", func(t *testing.T) {
 		a, b := "a any function ^f$\n", "b any function ^g$\n"
-		s := &growth.Stack{Frames: []growth.Frame{
+		s := &growth.Stack{Frames: frames{
 			native("g", "/x.so"), native("f", "/x.so"),
 		}}
 		for rules, want := range map[string]string{a + b: "a", b + a: "b", "c leaf module x\n" + a: "c", a + "c leaf module x\n": "a"} {
@@ -249,7 +227,7 @@ loader    any   root ^\[file:.*\.parquet
 
 	t.Run("all patterns match one frame", func(t *testing.T) {
 		o := rulesOf(t, "both any function ^f$ module /x\\.so\n")
-		for want, frames := range map[string][]growth.Frame{
+		for want, frames := range map[string]frames{
 			"both": {native("f", "/x.so")},
 			"y.so": {native("f", "/y.so"), native("g", "/x.so")},
 		} {
@@ -294,7 +272,7 @@ func TestRulesCache(t *testing.T) {
 			if i > 2*maxCached {
 				f = python("f", fmt.Sprint("/src/", i, ".py"), 1)
 			}
-			if got, want := o.Of(&growth.Stack{Frames: []growth.Frame{f}}), placeOf(&f).ownName(); got != want {
+			if got, want := o.Of(&growth.Stack{Frames: frames{f}}), placeOf(&f).ownName(); got != want {
 				t.Fatalf("%q, want %q", got, want)
 			}
 			known := len(o.places)
@@ -314,7 +292,7 @@ func TestRulesCache(t *testing.T) {
 			group.Go(func() {
 				for i := range 1000 {
 					library := fmt.Sprint(i%50, ".so")
-					frames := []growth.Frame{native("f", "/opt/"+library)}
+					frames := frames{native("f", "/opt/"+library)}
 					if got := o.Of(&growth.Stack{Frames: frames}); got != library {
 						t.Error(got)
 					}
@@ -333,7 +311,7 @@ func FuzzRules(f *testing.F) {
 	o, _ := ParseRules("", nil)
 	f.Fuzz(func(t *testing.T, place, function string) {
 		for _, s := range []*growth.Stack{
-			{Frames: []growth.Frame{python(function, place, 1)}}, {Frames: []growth.Frame{native(function, place)}}, growth.NamedStack(1, place, function),
+			{Frames: frames{python(function, place, 1)}}, {Frames: frames{native(function, place)}}, growth.NamedStack(1, place, function),
 		} {
 			if component := o.Of(s); component == "" ||
 				len(component) > max(len(place), len("inductor-compile")) {

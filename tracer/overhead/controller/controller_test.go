@@ -30,8 +30,10 @@ func TestLimit(t *testing.T) {
 	}{
 		{"trainer", 6, func(uint64) func(float64) load { return constant(trainer()) }, usual},
 		{"eight cores", 1, func(uint64) func(float64) load { return constant(eight) }, usual},
-		{"stepped instructions", 1, func(uint64) func(float64) load { return constant(stepped) },
-			usual},
+		{
+			"stepped instructions", 1, func(uint64) func(float64) load { return constant(stepped) },
+			usual,
+		},
 		{
 			"changing rates, inexact costs", 6, noisy,
 			Costs{Entry: 950, Stepped: 6500, Return: 600, Fault: 310, Mapping: 500},

@@ -124,7 +124,8 @@ func TestReturnWithoutState(t *testing.T) {
 			lost += n
 		}
 		if lost != 2 {
-			t.Errorf("%d returns of one call of the allocator and one of the driver are counted", lost)
+			t.Errorf("%d returns of one call of the allocator and one of the driver are counted",
+				lost)
 		}
 	})
 }

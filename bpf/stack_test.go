@@ -30,7 +30,8 @@ func TestStackOfCalls(t *testing.T) {
 		functions := functionsOf(program.Instructions)
 		stack, calls := measure(functions, name)
 		if stack > mostStack || calls > mostCalls {
-			t.Errorf("%s: %d bytes of stack in %d calls, and %d in %d are allowed", name, stack, calls,
+			t.Errorf("%s: %d bytes of stack in %d calls, and %d in %d are allowed", name, stack,
+				calls,
 				mostStack, mostCalls)
 		}
 		deepest = max(deepest, stack)

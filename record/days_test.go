@@ -248,7 +248,8 @@ func (d *days) checkFiles(t *testing.T, path string) {
 		rate = *got.Rate
 	}
 	if !got.Class.Grows() || got.Process.PID != 200 || math.Abs(rate*60/leakPerHour-1) > 0.05 {
-		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class, rate)
+		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class,
+			rate)
 	}
 	if n := len(trace.Summary.Marks); n != min(d.epochs, 10_000) {
 		t.Errorf("%d marks of %d epochs", n, d.epochs)

@@ -88,7 +88,8 @@ func testSnapshotMemory(t *testing.T) {
 		r.compiling(t, at, all)
 	}
 	if after := heapBytes(); after > before+bound {
-		t.Errorf("%d snapshots of %d stacks take %d MiB", len(r.snapshots.all), stacks, (after-before)>>20)
+		t.Errorf("%d snapshots of %d stacks take %d MiB", len(r.snapshots.all), stacks,
+			(after-before)>>20)
 	}
 	mustHaveFiles(t, r, path)
 
@@ -102,7 +103,8 @@ func testSnapshotMemory(t *testing.T) {
 		}
 	}
 	if held := len(r.snapshots.all[n/2].Holdings); held != stacks/10 || r.snapshots.idleHoldings == 0 {
-		t.Errorf("a snapshot in between has %d stacks, %d were left out", held, r.snapshots.idleHoldings)
+		t.Errorf("a snapshot in between has %d stacks, %d were left out", held,
+			r.snapshots.idleHoldings)
 	}
 }
 
@@ -218,7 +220,8 @@ func testBaselineKept(t *testing.T) {
 		r.snapshots.baseline = r.pretend(t, r.options.Warmup)
 		r.pretendUntil(t, time.Hour)
 		if start := r.pairFrom(r.options.Warmup).Start; start != r.snapshots.baseline {
-			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.snapshots.baseline.Elapsed)
+			t.Errorf("growth counts from %s, not from %s", start.Elapsed,
+				r.snapshots.baseline.Elapsed)
 		}
 
 		mustHaveFiles(t, r, path)

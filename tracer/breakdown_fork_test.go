@@ -212,7 +212,8 @@ func testBreakdownTreeProcessesComeGo(t *testing.T) {
 	}
 
 	if off > scans/20 {
-		t.Errorf("in %d of %d scans more was held than half as much again as is resident", off, scans)
+		t.Errorf("in %d of %d scans more was held than half as much again as is resident", off,
+			scans)
 	}
 }
 
@@ -325,7 +326,8 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 	mustBeCopiesByTheKernel(t, after, child)
 	for _, h := range holdingsOf(after, child) {
 		if h.SharedBytes != 0 {
-			t.Errorf("%d bytes of %s are another's, of which nothing is known", h.SharedBytes, h.Kind)
+			t.Errorf("%d bytes of %s are another's, of which nothing is known", h.SharedBytes,
+				h.Kind)
 		}
 	}
 }

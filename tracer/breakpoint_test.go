@@ -106,7 +106,8 @@ func testBreakpointsFork(t *testing.T) {
 		}
 	}
 	if sizes[777] != 0 || sizes[778] != 0 {
-		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777], sizes[778])
+		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777],
+			sizes[778])
 	}
 
 	if len(breakpoints(t, child)) == 0 {

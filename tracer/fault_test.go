@@ -176,7 +176,8 @@ func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 			f.faults -= 10 // which write_over_zeros has replaced
 		default:
 			if f.faults != f.pages {
-				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong", f.faults,
+				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong",
+					f.faults,
 					f.function, f.pages)
 			}
 		}
@@ -221,7 +222,8 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 
 	// A page may fault twice: the kernel's count has both.
 	if own := faultsIn(t, traced.PID()) - counted; sampledFaults(t, s)-before > own {
-		t.Errorf("%d faults sampled, want those of the traced process: %d", sampledFaults(t, s)-before,
+		t.Errorf("%d faults sampled, want those of the traced process: %d",
+			sampledFaults(t, s)-before,
 			own)
 	}
 }
@@ -323,7 +325,8 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 		}
 	}
 	if bound := 5 * math.Sqrt(pages*period); truth.faults != pages || math.Abs(stand-pages) > bound {
-		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f", stand,
+		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f",
+			stand,
 			pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)

@@ -119,7 +119,8 @@ func testSessionEndedProcessKeeps(t *testing.T) {
 
 	if left := entries(t, s, dies.PID()); left[bpf.MapLive] != 300 ||
 		left[bpf.MapReportedStacks] == 0 || left[bpf.MapMappings] != 1 {
-		t.Errorf("before the next attach the kernel has %v", left) // and the check below proves something
+		t.Errorf("before the next attach the kernel has %v",
+			left) // and the check below proves something
 	}
 
 	mustAttach(t, s, late.PID())

@@ -39,7 +39,8 @@ func TestSpikeSnapshot(t *testing.T) {
 			got := touchedIn(take)
 			for _, function := range []string{"first", "second"} {
 				if math.Abs(float64(got[function]-risen)) > tolerance {
-					t.Errorf("%s rise: %s has %d bytes, want %d, of %v", rise, function, got[function],
+					t.Errorf("%s rise: %s has %d bytes, want %d, of %v", rise, function,
+						got[function],
 						risen, got)
 				}
 			}

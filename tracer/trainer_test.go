@@ -97,7 +97,8 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 	t.Logf("%d of %d stacks are truncated, besides %d before their tables were made", cut, stacks,
 		before)
 	if stacks < least || cut*1000 > mostPerMille*stacks {
-		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut, stacks,
+		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut,
+			stacks,
 			mostPerMille, least)
 	}
 }

@@ -183,7 +183,8 @@ func mustBalance(t *testing.T, s *summary.Summary) {
 	}
 
 	if tree := got[0]; tree.start > all.start || tree.end > all.end {
-		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree, all)
+		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree,
+			all)
 	}
 	if delete(got, 0); !maps.Equal(got, want) {
 		t.Errorf("the rows sum to %+v by process, and RSS is %+v", got, want)

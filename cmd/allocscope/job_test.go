@@ -459,7 +459,8 @@ func testTensorLeak(t *testing.T) {
 
 	d := v.GPUMemory[0]
 	if d.Class != verdict.ClassLeak || d.Diagnosis != string(gpu.DiagnosisTensors) {
-		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class, words.Reason(d.Verdict), d.Diagnosis)
+		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class,
+			words.Reason(d.Verdict), d.Diagnosis)
 	}
 
 	mustSuspect(t, d.Suspects, "gpu_job.py")

@@ -456,7 +456,8 @@ func testOOMScore(t *testing.T) {
 
 	own, after := oomScore(t, c.Process.Pid), oomScore(t, target.PID())
 	if own <= after || after > before+before/10 {
-		t.Errorf("allocscope's score is %d, the target's %d, before the trace %d", own, after, before)
+		t.Errorf("allocscope's score is %d, the target's %d, before the trace %d", own, after,
+			before)
 	}
 	c.interrupt()
 }

@@ -96,7 +96,8 @@ func testSecondTrainer(t *testing.T) {
 	c.interrupt()
 	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	if s.Process.PID != second || s.Asked != launcher.PID() {
-		t.Errorf("about %+v, asked for %d; want %d and %d", s.Process, s.Asked, second, launcher.PID())
+		t.Errorf("about %+v, asked for %d; want %d and %d", s.Process, s.Asked, second,
+			launcher.PID())
 	}
 	if inTree(t, s, launcher.PID()).Traced {
 		t.Errorf("the launcher %d is traced", launcher.PID())

@@ -23,7 +23,8 @@ func TestSchemas(t *testing.T) {
 			want := tracertest.Must(code.schemaOf(d.of, d.schema, d.title))(t)
 			got, err := os.ReadFile(filepath.Join(root, folder, d.file))
 			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("the file is not that of the code (%v): run go generate ./test/schema", err)
+				t.Errorf("the file is not that of the code (%v): run go generate ./test/schema",
+					err)
 			}
 
 			document := tracertest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(want)))(t)

@@ -59,7 +59,8 @@ func TestVersions(t *testing.T) {
 		positions := reflect.ValueOf(*v.DebugOffsets)
 		for i := range positions.NumField() {
 			if at := positions.Field(i).Uint(); at != Absent && at+8 > DebugOffsetsSize {
-				t.Errorf("3.%d: %s is beyond DebugOffsetsSize", v.Minor, positions.Type().Field(i).Name)
+				t.Errorf("3.%d: %s is beyond DebugOffsetsSize", v.Minor,
+					positions.Type().Field(i).Name)
 			}
 		}
 	}

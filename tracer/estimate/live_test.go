@@ -59,7 +59,8 @@ func TestReadLive(t *testing.T) {
 		bytes := make(map[int]float64)
 		for _, h := range held.List() {
 			if h.InuseBytes < 0 || h.Variance < 0 {
-				t.Errorf("stack %d holds %d bytes, variance %v", h.Stack.ID, h.InuseBytes, h.Variance)
+				t.Errorf("stack %d holds %d bytes, variance %v", h.Stack.ID, h.InuseBytes,
+					h.Variance)
 			}
 			bytes[h.Stack.PID] += float64(h.InuseBytes)
 		}

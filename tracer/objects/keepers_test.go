@@ -376,7 +376,8 @@ func TestLimits(t *testing.T) {
 			}
 			for i, found := range searches {
 				if !hasLimit(found, limits[i]) {
-					t.Errorf("%s has not 300 entries of %d: %s, %+v", names[i], limits[i], describe(found),
+					t.Errorf("%s has not 300 entries of %d: %s, %+v", names[i], limits[i],
+						describe(found),
 						found.Paths)
 				}
 			}

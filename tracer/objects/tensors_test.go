@@ -54,7 +54,8 @@ func mustBeTensors(t *testing.T, counted *objects.Census, printed []string) {
 	want := slices.Sorted(slices.Values(printed))
 	slices.Sort(got)
 	if !slices.Equal(got, want) || len(want) < 9 {
-		t.Errorf("tensors:\n%s\nthe program has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("tensors:\n%s\nthe program has\n%s", strings.Join(got, "\n"),
+			strings.Join(want, "\n"))
 	}
 	if counted.Tensors.Unknown != "" || counted.Tensors.InCPPOnly != -1 || len(counted.Storages) != onCPU {
 		t.Errorf("%q, %d bytes in C++ only, %d of %d storages", counted.Tensors.Unknown,

@@ -277,7 +277,8 @@ func TestOwners(t *testing.T) {
 		in := shore{isWhole: true}
 		in.add(&way{node: held}, []edge{owned}, true)
 		if held.hasAllOwners() != c.want || in.isWhole != c.want {
-			t.Errorf("%s: %t, and whole: %t, want %t", c.name, held.hasAllOwners(), in.isWhole, c.want)
+			t.Errorf("%s: %t, and whole: %t, want %t", c.name, held.hasAllOwners(), in.isWhole,
+				c.want)
 		}
 	}
 }

@@ -203,7 +203,8 @@ func TestRuns(t *testing.T) {
 					}
 					got = must(pagemap.AnonymousRuns(nil, start, end))
 					if want := m.runs(scan, false, start, end); !slices.Equal(got, want) {
-						t.Fatalf("%s, without files, %#x to %#x:\n%+v, want\n%+v", way, start, end, got, want)
+						t.Fatalf("%s, without files, %#x to %#x:\n%+v, want\n%+v", way, start, end,
+							got, want)
 					}
 				}
 			}

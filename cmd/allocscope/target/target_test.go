@@ -54,7 +54,8 @@ func TestResolve(t *testing.T) {
 	} {
 		got, err := resolve(t, c.flags, c.arguments)
 		if got != c.want || (err != nil) != (c.refusal != "") {
-			t.Errorf("%q %q: %d, %v; want %d, %q", c.flags, c.arguments, got, err, c.want, c.refusal)
+			t.Errorf("%q %q: %d, %v; want %d, %q", c.flags, c.arguments, got, err, c.want,
+				c.refusal)
 		}
 		if err != nil && (!strings.Contains(err.Error(), c.refusal) || !exit.IsUsage(err)) {
 			t.Errorf("%q %q: %v; want %q, of usage", c.flags, c.arguments, err, c.refusal)

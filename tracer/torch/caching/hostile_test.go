@@ -338,7 +338,8 @@ func TestHostile(t *testing.T) {
 			c.change(f, a, b)
 			got := tracertest.Must(f.read())(t)
 			if (want{len(got.Segments), got.Changed}) != c.want {
-				t.Errorf("%d segments, %d changed, want %+v", len(got.Segments), got.Changed, c.want)
+				t.Errorf("%d segments, %d changed, want %+v", len(got.Segments), got.Changed,
+					c.want)
 			}
 		})
 	}

@@ -4,19 +4,16 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestLoad(t *testing.T) {
 	needRoot(t)
-	spec, err := LoadKernel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := tracertest.Must(LoadKernel())(t)
 
 	var specs Specs
-	if err := spec.Assign(&specs); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, spec.Assign(&specs))
 	specs.Live.MaxEntries = 7
 	delete(spec.Programs, ProgHeapSession) // which needs Linux 6.13
 

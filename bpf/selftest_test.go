@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // needRoot fails the test unless it may load BPF programs.
@@ -34,10 +36,7 @@ func loadSelftestCollection(t *testing.T) *ebpf.Collection {
 	t.Helper()
 	needRoot(t)
 
-	spec, err := loadSelftest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := tracertest.Must(loadSelftest())(t)
 	for name := range spec.Programs {
 		if !strings.HasPrefix(name, "run_") {
 			delete(spec.Programs, name)
@@ -109,9 +108,7 @@ func TestReturnWithoutState(t *testing.T) {
 	t.Run("each lost return is counted", func(t *testing.T) {
 		collection := loadSelftestCollection(t)
 		self := uint32(os.Getpid())
-		if err := collection.Maps["targets"].Put(self, TargetTraced); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, collection.Maps["targets"].Put(self, TargetTraced))
 
 		in, out := selftestArithmetic{}, selftestArithmetic{}
 		options := ebpf.RunOptions{Context: &in, ContextOut: &out}
@@ -121,15 +118,14 @@ func TestReturnWithoutState(t *testing.T) {
 		}
 
 		var ofCPUs []uint64
-		if err := collection.Maps["counters"].Lookup(DropThreadState, &ofCPUs); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, collection.Maps["counters"].Lookup(DropThreadState, &ofCPUs))
 		lost := uint64(0)
 		for _, n := range ofCPUs {
 			lost += n
 		}
 		if lost != 2 {
-			t.Errorf("%d returns of one call of the allocator and one of the driver are counted", lost)
+			t.Errorf("%d returns of one call of the allocator and one of the driver are counted",
+				lost)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // The verifier's limits for a program and the functions that it calls, together. Linux 5.15 and 6.1
@@ -22,16 +24,14 @@ type function struct {
 }
 
 func TestStackOfCalls(t *testing.T) {
-	spec, err := LoadKernel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := tracertest.Must(LoadKernel())(t)
 	deepest := 0
 	for name, program := range spec.Programs {
 		functions := functionsOf(program.Instructions)
 		stack, calls := measure(functions, name)
 		if stack > mostStack || calls > mostCalls {
-			t.Errorf("%s: %d bytes of stack in %d calls, and %d in %d are allowed", name, stack, calls,
+			t.Errorf("%s: %d bytes of stack in %d calls, and %d in %d are allowed", name, stack,
+				calls,
 				mostStack, mostCalls)
 		}
 		deepest = max(deepest, stack)

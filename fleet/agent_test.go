@@ -259,9 +259,7 @@ func TestEndWhileTracing(t *testing.T) {
 	a := startAgent(t, options, executable)
 	a.await(t, EventAppeared)
 	answer, err := a.RequestTrace(context.Background(), serve.Request{PID: target.PID()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	eventually(t, "the trace has its folder", func() bool { _, err := os.Stat(answer.Folder); return err == nil })
 	a.end(t)

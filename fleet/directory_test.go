@@ -145,7 +145,8 @@ func TestRetain(t *testing.T) {
 			d := fill(t)
 			_, left, err := d.retain(c.keep, c.bytes, c.writing)
 			if got := names(t, d); err != nil || got != c.want || left != c.wantBytes {
-				t.Errorf("left %s, %d bytes, %v; want %s, %d bytes", got, left, err, c.want, c.wantBytes)
+				t.Errorf("left %s, %d bytes, %v; want %s, %d bytes", got, left, err, c.want,
+					c.wantBytes)
 			}
 		})
 	}

@@ -32,9 +32,7 @@ func scanFor(t *testing.T, f *finder, room int) (found []candidate, ignored int)
 		some, n, err := f.scan(func(a tree.Arrival) bool {
 			return slices.ContainsFunc(found, func(c candidate) bool { return c.PID == a.PID })
 		}, roomFor(room-len(found)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for _, c := range some {
 			t.Cleanup(func() { c.process.Close() })
 		}
@@ -149,9 +147,7 @@ func TestChurn(t *testing.T) {
 		default:
 		}
 		found, _, err := f.scan(func(tree.Arrival) bool { return false }, roomFor(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for _, c := range found {
 			c.process.Close()
 		}

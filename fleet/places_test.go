@@ -173,15 +173,14 @@ func TestSlowOwner(t *testing.T) {
 	isFound := false
 	for range waitingRounds {
 		found, _, err := f.scan(func(tree.Arrival) bool { return false }, roomFor(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for _, c := range found {
 			isFound = isFound || c.PID == other
 			c.process.Close()
 		}
 	}
 	if !isFound || asked != 1 {
-		t.Errorf("the process of another user is found: %v; %d slow ones were asked", isFound, asked)
+		t.Errorf("the process of another user is found: %v; %d slow ones were asked", isFound,
+			asked)
 	}
 }

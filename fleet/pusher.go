@@ -45,8 +45,7 @@ func (p *pusher) stats() *push.Stats {
 		return nil
 	}
 
-	stats := p.Stats()
-	return &stats
+	return new(p.Stats())
 }
 
 // add pushes the profiles of a trace later.

@@ -23,6 +23,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A trainer leaks by leakPerHour. At a sixth of the time it executes itself, and at a third its
@@ -163,9 +164,7 @@ func (d *days) newRecorder(t *testing.T, dir *folder.Folder) *Recorder {
 		Session: d, Asked: Target{Process: summary.Process{PID: 1}}, Files: &Files{Folder: dir},
 		Marks: d.marks, Report: func(Event) {},
 	}, Options{PID: 1, Speed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return r
 }
 
@@ -185,10 +184,7 @@ func (d *days) record(t *testing.T, dir *folder.Folder) *Ending {
 
 func openFiles(t *testing.T) int {
 	t.Helper()
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := tracertest.Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(files)
 }
 
@@ -215,10 +211,7 @@ func TestDays(t *testing.T) {
 			t.Errorf("it takes %d MiB of memory", took>>20)
 		}
 		ended.Search(t.Context())
-		result, err := ended.Finish()
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := tracertest.Must(ended.Finish())(t)
 		r.files.Write(folder.SummaryFile, result.Summary.Write)
 		if now := openFiles(t); now > files {
 			t.Errorf("%d files are open, %d before", now, files)
@@ -244,10 +237,7 @@ func (d *days) checkFiles(t *testing.T, path string) {
 		t.Errorf("the folder has %d MiB, %v", total>>20, err)
 	}
 
-	dir, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}))(t)
 	defer dir.Close()
 	trace, err := report.Read(dir)
 	if err != nil || len(trace.Missing) > 0 {
@@ -258,7 +248,8 @@ func (d *days) checkFiles(t *testing.T, path string) {
 		rate = *got.Rate
 	}
 	if !got.Class.Grows() || got.Process.PID != 200 || math.Abs(rate*60/leakPerHour-1) > 0.05 {
-		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class, rate)
+		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class,
+			rate)
 	}
 	if n := len(trace.Summary.Marks); n != min(d.epochs, 10_000) {
 		t.Errorf("%d marks of %d epochs", n, d.epochs)

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // noNVML is why NVML's count is not known in these tests.
@@ -163,16 +164,11 @@ func testGPUStreak(t *testing.T) {
 
 func testGPUFile(t *testing.T) {
 	dir, path := createFolder(t)
-	rows, err := openRows(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := tracertest.Must(openRows(dir))(t)
 
 	write := func(m growth.TreeSample) {
 		t.Helper()
-		if err := rows.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, rows.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m))
 	}
 
 	write(growth.TreeSample{})
@@ -187,9 +183,7 @@ func testGPUFile(t *testing.T) {
 		})
 	}
 
-	if err := rows.close(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, rows.close())
 
 	if got, want := readFile(t, path, folder.GPUsFile), "time_s,gpu,instance,used_bytes,total_bytes\n"+
 		"1.000,0,,5,9\n2.000,0,,6,9\n"; got != want {

@@ -17,9 +17,7 @@ func createFolder(t *testing.T) (dir *folder.Folder, path string) {
 	path = filepath.Join(t.TempDir(), "out")
 	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()},
 		false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	t.Cleanup(func() { dir.Close() })
 	return dir, path
@@ -27,9 +25,6 @@ func createFolder(t *testing.T) (dir *folder.Folder, path string) {
 
 func readFile(t *testing.T, dir, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := tracertest.Must(os.ReadFile(filepath.Join(dir, name)))(t)
 	return string(data)
 }

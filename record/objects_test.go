@@ -19,6 +19,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A counting is a session whose censuses and searches take so long, and as much CPU time. It notes
@@ -115,9 +116,7 @@ func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
 	r, err := New(Setup{
 		Session: c, Files: &Files{Folder: dir}, Report: func(Event) {},
 	}, Options{Keepers: true, Duration: length, Speed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	r.snapshots.all = []numberedSnapshot{{&growth.Snapshot{}, 0}}
 	t.Cleanup(func() { _ = r.rows.close() })
 	return c, r
@@ -208,7 +207,8 @@ func testEarlyAndEnd(t *testing.T) {
 	}
 	early := r.objects.latest[0].Elapsed
 	if len(c.searches) != 1 || early < firstSearch || early > firstSearch+10*time.Second {
-		t.Fatalf("%d searches, the first at %s, want one after %s", len(c.searches), early, firstSearch)
+		t.Fatalf("%d searches, the first at %s, want one after %s", len(c.searches), early,
+			firstSearch)
 	}
 
 	for i := range int64(10) {
@@ -216,7 +216,8 @@ func testEarlyAndEnd(t *testing.T) {
 	}
 	got := c.finish(r, r.grows(1))
 	if len(got) != 1 || got[0].IsEarlier || got[0].Elapsed > c.Elapsed() || len(c.searches) != 2 {
-		t.Fatalf("%+v after %d searches, want the answer of one before the end", got, len(c.searches))
+		t.Fatalf("%+v after %d searches, want the answer of one before the end", got,
+			len(c.searches))
 	}
 	want := 240 / (got[0].Elapsed - early).Minutes()
 	if more := got[0].Paths[0].Links[0].PerMinute; more != want {
@@ -336,7 +337,8 @@ func testHalfwayAgain(t *testing.T) {
 	isFound := slices.ContainsFunc(r.objects.latest,
 		func(s keeper.Search) bool { return len(s.Paths) == 1 })
 	if n := len(c.searches); n < 2 || n > halfwayTries || !isFound {
-		t.Errorf("%d searches, and then %+v: want some until there is an answer", n, r.objects.latest)
+		t.Errorf("%d searches, and then %+v: want some until there is an answer", n,
+			r.objects.latest)
 	}
 }
 

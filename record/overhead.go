@@ -52,13 +52,11 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	}
 
 	if o.Limit > 0 && o.Elapsed > 0 {
-		slowdown, inProbes := o.Slowdown(), summary.Seconds(o.InProbes)
-		out.Slowdown, out.InProbesS = &slowdown, &inProbes
+		out.Slowdown, out.InProbesS = new(o.Slowdown()), new(summary.Seconds(o.InProbes))
 		out.OwnLimitS = summary.Seconds(o.OwnLimit())
 		out.OwnExcessS = summary.Seconds(o.OwnExcess())
 		if o.SeesWaits {
-			waited := summary.Seconds(o.Waited)
-			out.WaitedS = &waited
+			out.WaitedS = new(summary.Seconds(o.Waited))
 		}
 		out.ShimS = knownSeconds(o.InShim)
 	}
@@ -84,8 +82,7 @@ func knownSeconds(d time.Duration) *float64 {
 	if d <= 0 {
 		return nil
 	}
-	seconds := d.Seconds()
-	return &seconds
+	return new(d.Seconds())
 }
 
 // effectiveInterval is the mean number of bytes that a sample of a snapshot represents.

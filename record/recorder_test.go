@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestSnapshots(t *testing.T) {
@@ -87,7 +88,8 @@ func testSnapshotMemory(t *testing.T) {
 		r.compiling(t, at, all)
 	}
 	if after := heapBytes(); after > before+bound {
-		t.Errorf("%d snapshots of %d stacks take %d MiB", len(r.snapshots.all), stacks, (after-before)>>20)
+		t.Errorf("%d snapshots of %d stacks take %d MiB", len(r.snapshots.all), stacks,
+			(after-before)>>20)
 	}
 	mustHaveFiles(t, r, path)
 
@@ -101,7 +103,8 @@ func testSnapshotMemory(t *testing.T) {
 		}
 	}
 	if held := len(r.snapshots.all[n/2].Holdings); held != stacks/10 || r.snapshots.idleHoldings == 0 {
-		t.Errorf("a snapshot in between has %d stacks, %d were left out", held, r.snapshots.idleHoldings)
+		t.Errorf("a snapshot in between has %d stacks, %d were left out", held,
+			r.snapshots.idleHoldings)
 	}
 }
 
@@ -201,10 +204,7 @@ func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 		}
 	}
 
-	got, err := filepath.Glob(filepath.Join(path, "snapshots", "*.pb.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := tracertest.Must(filepath.Glob(filepath.Join(path, "snapshots", "*.pb.gz")))(t)
 
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -220,7 +220,8 @@ func testBaselineKept(t *testing.T) {
 		r.snapshots.baseline = r.pretend(t, r.options.Warmup)
 		r.pretendUntil(t, time.Hour)
 		if start := r.pairFrom(r.options.Warmup).Start; start != r.snapshots.baseline {
-			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.snapshots.baseline.Elapsed)
+			t.Errorf("growth counts from %s, not from %s", start.Elapsed,
+				r.snapshots.baseline.Elapsed)
 		}
 
 		mustHaveFiles(t, r, path)

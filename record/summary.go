@@ -220,8 +220,7 @@ func stepsOf(s *conclude.Steps) *summary.Steps {
 	}
 	steps := &summary.Steps{Count: s.Count, PerMin: s.PerSecond * 60}
 	if !math.IsNaN(s.Growth) {
-		perStep := int64(math.Round(s.Growth))
-		steps.GrowthBytesPerStep = &perStep
+		steps.GrowthBytesPerStep = new(int64(math.Round(s.Growth)))
 	}
 	return steps
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestLibrary checks the imports and exports of the libraries for both architectures.
@@ -25,10 +27,7 @@ func TestLibrary(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := "allocscope_shim_" + name + ".so"
-			file, err := elf.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := tracertest.Must(elf.Open(path))(t)
 			defer file.Close()
 
 			if file.Machine != arch.machine || file.Type != elf.ET_DYN {
@@ -54,10 +53,7 @@ func TestLibrary(t *testing.T) {
 // testSymbols: glibc's list is in "Replacing malloc" of its manual, without malloc_usable_size,
 // which has nothing to replace where pointers stay as they are.
 func testSymbols(t *testing.T, file *elf.File) {
-	symbols, err := file.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	symbols := tracertest.Must(file.DynamicSymbols())(t)
 
 	var defined []string
 	for _, s := range symbols {
@@ -114,10 +110,7 @@ func testSegments(t *testing.T, file *elf.File) {
 
 func testNotes(t *testing.T, file *elf.File, notes []note, nop []byte, arguments string) {
 	text := file.Section(".text")
-	code, err := text.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	code := tracertest.Must(text.Data())(t)
 
 	counts := make(map[string]int)
 	semaphores := make(map[string]uint64)
@@ -158,15 +151,9 @@ func testNotes(t *testing.T, file *elf.File, notes []note, nop []byte, arguments
 // TestWrite makes a file of its own for each session.
 func TestWrite(t *testing.T) {
 	folder := t.TempDir()
-	first, err := Write(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := tracertest.Must(Write(folder))(t)
 	defer first.Close()
-	second, err := Write(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := tracertest.Must(Write(folder))(t)
 	defer second.Close()
 	if first.Name() == second.Name() {
 		t.Errorf("wrote %s twice", first.Name())
@@ -196,9 +183,7 @@ func TestWrite(t *testing.T) {
 // TestWriteNoexec: a library cannot be preloaded from a file system that forbids to execute.
 func TestWriteNoexec(t *testing.T) {
 	folder := t.TempDir()
-	if err := unix.Mount("tmpfs", folder, "tmpfs", unix.MS_NOEXEC, ""); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Mount("tmpfs", folder, "tmpfs", unix.MS_NOEXEC, ""))
 	defer unix.Unmount(folder, 0)
 
 	_, err := Write(folder)

@@ -113,9 +113,7 @@ func BenchmarkStarts(b *testing.B) {
 			"native": exec.Command("true"), "idle": idle.command("", "true"),
 			"sampled": attached.command("", "true"),
 		} {
-			if err := command.Run(); err != nil {
-				b.Fatal(err)
-			}
+			tracertest.NoError(b, command.Run())
 			state := command.ProcessState
 			costs[name] = append(costs[name], float64(state.UserTime()+state.SystemTime())/1e3)
 		}

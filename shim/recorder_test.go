@@ -41,10 +41,7 @@ func notesOf(t testing.TB, path string) (notes []note) {
 	if err != nil {
 		t.Fatalf("readelf: %v\n%s(apt-get install binutils)", err, out)
 	}
-	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(elf.Open(path))(t)
 	defer file.Close()
 
 	for _, m := range notePattern.FindAllStringSubmatch(string(out), -1) {
@@ -62,10 +59,7 @@ func notesOf(t testing.TB, path string) (notes []note) {
 
 func hex(t testing.TB, digits string) uint64 {
 	t.Helper()
-	value, err := strconv.ParseUint(digits, 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := tracertest.Must(strconv.ParseUint(digits, 16, 64))(t)
 	return value
 }
 
@@ -124,14 +118,9 @@ func newRecorder(t testing.TB) *recorder {
 func newIdle(t testing.TB) *recorder {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	folder, err := filepath.Abs(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := tracertest.Must(filepath.Abs(t.TempDir()))(t)
 	library, err := Write(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { library.Close() })
 	path := library.Name()
 
@@ -140,9 +129,7 @@ func newIdle(t testing.TB) *recorder {
 		r.notes[n.name] = append(r.notes[n.name], n)
 	}
 	r.events, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 128 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { r.events.Close() })
 	if r.reader, err = ringbuf.NewReader(r.events); err != nil {
 		t.Fatal(err)

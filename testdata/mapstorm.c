@@ -1,8 +1,6 @@
 /* Maps and unmaps as fast as it goes, beside mappings that stay. It prints "ready", then carries out each line and
  * prints the truth in lines, then "done".
  *
- *     pairs N DEPTH      maps and unmaps a piece N times under DEPTH frames; prints the CPU time
- * of a pair in ns
  *     keep N             keep_here() and keep_too() map N pieces each, one a millisecond, while
  * two threads map and
  *                        unmap pieces of the same size under 250 frames, as fast as they go
@@ -76,28 +74,6 @@ FUNCTION void descend(int depth, void (*bottom)(void *), void *argument)
 	else
 		bottom(argument);
 	__asm__ volatile(""); /* no tail call */
-}
-
-static double cpu_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	return now.tv_sec * 1e9 + now.tv_nsec;
-}
-
-static void make_pairs(void *times)
-{
-	for (long n = *(long *)times; n > 0; n--)
-		storm_here();
-}
-
-static void pairs(long times, int depth)
-{
-	double before = cpu_ns();
-
-	descend(depth, make_pairs, &times);
-	printf("%.1f\n", (cpu_ns() - before) / times);
 }
 
 /* The threads wait from the start: their own stacks are no part of the measurement. */
@@ -284,9 +260,7 @@ static void carry_out(char *line)
 	char *order = strtok(line, " \n"), *first = strtok(NULL, " \n"), *second = strtok(NULL, " \n");
 	long number = first ? atol(first) : 0;
 
-	if (!strcmp(order, "pairs"))
-		pairs(number, second ? atoi(second) : 0);
-	else if (!strcmp(order, "keep"))
+	if (!strcmp(order, "keep"))
 		keep(number);
 	else if (!strcmp(order, "random"))
 		random_calls(number);

@@ -64,8 +64,7 @@ func measureCommand(b *testing.B, path string, costs metrics) {
 	folder := filepath.Join(b.TempDir(), "trace")
 	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", folder)
-	lines, err := command.StderrPipe()
-	must(b, err)
+	lines := tracertest.Must(command.StderrPipe())(b)
 
 	began := time.Now()
 	stop := startTool(b, command, bufio.NewScanner(lines), "Tracing")
@@ -106,8 +105,7 @@ func statusMiB(b *testing.B, pid int, field string) float64 {
 
 // mapsMiB is the kernel memory of the BPF maps that a process holds.
 func mapsMiB(b *testing.B, pid int) (total float64) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	must(b, err)
+	files := tracertest.Must(filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)))(b)
 
 	counted := make(map[string]bool)
 	for _, file := range files {
@@ -127,82 +125,6 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 		}
 	}
 	return total
-}
-
-// BenchmarkSnapshotResident takes snapshots without a pause, so that the budget shows as the
-// smallest share. The first one is apart, because it scans everything for the first time.
-func BenchmarkSnapshotResident(b *testing.B) {
-	for _, shape := range []struct {
-		name   string
-		orders []string
-	}{
-		{"nothing", nil},
-		{"resident=1GiB", []string{"resident 1024"}},
-		{"resident=4GiB", []string{"resident 4096"}},
-		{"huge=4GiB", []string{"huge 4096"}},
-		{"reserved=50GiB", []string{"reserve 50"}},
-		{"mappings=60000", []string{"mappings 60000"}},
-		{"stripes=500000", []string{"stripes 500000"}},
-		{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}},
-	} {
-		b.Run(shape.name, func(b *testing.B) {
-			target := startScale(b, shape.orders...)
-			began, cpu := time.Now(), process.OwnCPUTime()
-			s := open(b, tracer.Options{PID: target.PID(), Children: true})
-			followUntilTraced(b, s, target.PID())
-			b.ReportMetric(milliseconds(began), "ms/attach")
-			b.ReportMetric(inMilliseconds(process.OwnCPUTime()-cpu), "ms-CPU/attach")
-			var took, spent []float64
-			var scanned float64
-			for range costRounds {
-				began, cpu = time.Now(), process.OwnCPUTime()
-				got := snapshot(b, s)
-				took = append(took, milliseconds(began))
-				spent = append(spent, inMilliseconds(process.OwnCPUTime()-cpu))
-				scanned = got.Residents[len(got.Residents)-1].Scanned
-			}
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(took[0], "ms/first")
-			b.ReportMetric(median(took[1:]), "ms/snapshot")
-			b.ReportMetric(median(spent[1:]), "ms-CPU/snapshot")
-			b.ReportMetric(100*scanned, "%-scanned")
-			target.Hangup()
-		})
-	}
-}
-
-// BenchmarkScanStall measures how long a thread waits that maps and unmaps all the time: the kernel
-// holds the lock of the address space for reading while pages are scanned.
-func BenchmarkScanStall(b *testing.B) {
-	const gib, snapshots = 6, 40
-	target := startScale(b, fmt.Sprintf("resident %d", gib<<10))
-	stalls := func(during func()) (ns [5]float64) {
-		order(target, "storm")
-		during()
-		scan(b, target.Do("calm")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2], &ns[3], &ns[4])
-		return ns
-	}
-	s := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	for _, c := range []struct {
-		name string
-		look func()
-	}{
-		{"without", func() {}}, {"whole", func() { scanAll(s) }}, {"budget", func() { snapshot(b, s) }},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			ns := stalls(func() {
-				for range snapshots {
-					c.look()
-					time.Sleep(50 * time.Millisecond)
-				}
-			})
-			b.ReportMetric(0, "ns/op")
-			for i, unit := range []string{"us-median", "us-p99", "us-p99.9", "us-worst"} {
-				b.ReportMetric(ns[i]/1000, unit)
-			}
-		})
-	}
 }
 
 // BenchmarkFollowTree measures what the command does once a second.
@@ -228,37 +150,6 @@ func BenchmarkFollowTree(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(took), "ms/second")
 	b.ReportMetric(median(took)/10, "%-of-a-second")
-}
-
-func BenchmarkSnapshotProcesses(b *testing.B) {
-	const objects, processes = 10_000, 8
-	tracertest.NeedsRoot(b)
-	j := startJob(b, processes)
-	s := traceJob(b, j, 1)
-
-	for _, r := range j.ranks {
-		r.order("leak %d 64", objects)
-	}
-
-	reportSnapshots(b, s, processes*objects)
-}
-
-// BenchmarkAttachDetach measures what a rank costs that comes or goes while the trace goes on.
-func BenchmarkAttachDetach(b *testing.B) {
-	root, target := startSteps(b), startSteps(b)
-	s := open(b, tracer.Options{PID: root.PID(), Interval: 1})
-
-	costs := make(metrics)
-	for range costRounds {
-		began := time.Now()
-		mustAttach(b, s, target.PID())
-		costs.add("ms/attach", milliseconds(began))
-		order(target, "leak 10000 64")
-		began = time.Now()
-		mustDetach(b, s, target.PID())
-		costs.add("ms/detach", milliseconds(began))
-	}
-	costs.report(b)
 }
 
 // stretchSteps take a trainer about as long as passes between two snapshots of a trace of five

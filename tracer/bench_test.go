@@ -21,30 +21,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/probe"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
-
-func BenchmarkTrainer(b *testing.B) {
-	const warmup, steps = 50, 20
-	trainer := startTrainer(b)
-	trainer.train(warmup, nothing)
-	ways := []way{
-		opening("interval=512KiB", tracer.Options{}),
-		opening("interval=1", exact),
-	}
-
-	report(b, ways, compare(b, ways, trainer.PID(), trainer.msPerStep(b, steps)), "ms-CPU/step", "")
-}
-
-// msPerStep returns a measurement of the CPU time of a step.
-func (g trainer) msPerStep(b *testing.B, steps int) func() float64 {
-	return func() float64 {
-		used := cpuTimeDuring(b, g.PID(), func() { g.train(steps, nothing) })
-		return inMilliseconds(used) / float64(steps)
-	}
-}
 
 func cpuTimeDuring(b *testing.B, pid int, work func()) time.Duration {
 	began := cpuTime(b, pid)
@@ -174,8 +153,7 @@ func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64
 // printedNumber is the number that a program prints on an order.
 func printedNumber(b *testing.B, target *tracertest.Target, order string) float64 {
 	b.Helper()
-	number, err := strconv.ParseFloat(target.Do(order)[0], 64)
-	must(b, err)
+	number := tracertest.Must(strconv.ParseFloat(target.Do(order)[0], 64))(b)
 	return number
 }
 
@@ -196,63 +174,6 @@ func BenchmarkMallocFree(b *testing.B) {
 	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
 }
 
-// BenchmarkMappingPairs measures pairs of mmap and munmap under 250 frames, and the CPU time that
-// tracing them takes beside the program.
-func BenchmarkMappingPairs(b *testing.B) {
-	const pairs = 100_000
-	target, _ := startStorm(b)
-	var own []float64
-	ways := []way{{"traced", func(b *testing.B, pid int) func() {
-		s := open(b, tracer.Options{PID: pid, Sources: []string{"mapping"}})
-		began, used := time.Now(), process.OwnCPUTime()
-		return func() {
-			s.Sample()
-			own = append(own, float64(process.OwnCPUTime()-used)/float64(time.Since(began)))
-			mustLoseNothing(b, s)
-			must(b, s.Close())
-		}
-	}}}
-
-	nsPerPair := func() float64 {
-		return printedNumber(b, target, fmt.Sprintf("pairs %d 250", pairs))
-	}
-	report(b, ways, compare(b, ways, target.PID(), nsPerPair), "ns-CPU/pair", "")
-	b.Run("own", func(b *testing.B) {
-		b.ReportMetric(0, "ns/op")
-		b.ReportMetric(median(own), "own-CPU-s/s")
-	})
-}
-
-// BenchmarkForkedWorker measures pairs in a child that is forked during a trace and not traced,
-// before and after the breakpoints that it has inherited are removed, and the cost of removing
-// them. The program is linked statically, so that no other tracer's probes matter.
-func BenchmarkForkedWorker(b *testing.B) {
-	tracertest.NeedsRoot(b)
-	for _, mode := range modes {
-		b.Run(strings.ReplaceAll(mode.String(), " ", "-"), func(b *testing.B) {
-			target := start(b, tracertest.Build(b, "pair.c", "-static"))
-			costs := make(metrics)
-			for range costRounds {
-				costs.add("ns-native", printedNumber(b, target, "go"))
-				s := open(b, tracer.Options{PID: target.PID(), Children: true, Mode: mode})
-				costs.add("ns-parent", printedNumber(b, target, "go"))
-
-				target.Do("fork")
-				costs.add("ns-child-before", printedNumber(b, target, "go"))
-				began := time.Now()
-				s.Follow()
-				costs.add("ms-to-remove", milliseconds(began))
-				costs.add("ns-child-after", printedNumber(b, target, "go"))
-
-				target.Do("leave")
-				must(b, s.Close())
-			}
-
-			costs.report(b)
-		})
-	}
-}
-
 // findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
 // the system has none.
 func findMemleak() (way, error) {
@@ -269,8 +190,7 @@ func findMemleak() (way, error) {
 		const quiet = "3600" // seconds between its reports
 		// stdbuf, so that it reports at once that it has attached.
 		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
-		lines, err := command.StdoutPipe()
-		must(b, err)
+		lines := tracertest.Must(command.StdoutPipe())(b)
 
 		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
 	}}, nil
@@ -352,19 +272,6 @@ func following(name string, options tracer.Options, counts bpf.Counter, blocks b
 	}}
 }
 
-// BenchmarkDriverCalls measures an allocation and its free through a driver that does nothing else.
-// A real one takes microseconds to milliseconds.
-func BenchmarkDriverCalls(b *testing.B) {
-	const pairs = 20_000
-	g := startCUDA(b, libcuda(b))
-	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
-	nsPerPair := func() float64 {
-		churn := func() { g.Do(fmt.Sprintf("churn malloc %d 1000", pairs)) }
-		return float64(cpuTimeDuring(b, g.PID(), churn)) / pairs
-	}
-	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
-}
-
 // BenchmarkBlocks measures a block and its return in a Python program, whose stacks are the longest
 // to walk.
 func BenchmarkBlocks(b *testing.B) {
@@ -423,40 +330,6 @@ func nsPerBlock(g gpuProgram, seconds int) []float64 {
 		scan(g.t, g.Do("train 1")[0], "%d %g", &blocks, &times[i])
 	}
 	return times
-}
-
-// probesRun is how many probes have been run for sources heap and tensor, at entries and at
-// returns.
-func probesRun(b *testing.B, s *tracer.Session) float64 {
-	return float64(counted(b, s, bpf.CountEntries) + counted(b, s, bpf.CountReturns))
-}
-
-// BenchmarkTensors compares source tensor of a trainer with source heap, by time and by probes that
-// run.
-func BenchmarkTensors(b *testing.B) {
-	const warmup, steps = 50, 20
-	trainer := startTrainer(b)
-	trainer.train(warmup, nothing)
-	perStep := make(map[string]float64)
-	var ways []way
-	for _, source := range []string{"tensor", "heap"} {
-		options := tracer.Options{PID: trainer.PID(), Sources: []string{source}}
-		s := open(b, options)
-
-		before := probesRun(b, s)
-		trainer.train(steps, nothing)
-		perStep[source] = (probesRun(b, s) - before) / steps
-		must(b, s.Close())
-
-		ways = append(ways, opening(source, options))
-	}
-	b.Run("probes", func(b *testing.B) {
-		b.ReportMetric(0, "ns/op") // leaves it out
-		b.ReportMetric(perStep["tensor"], "tensor/step")
-		b.ReportMetric(perStep["heap"], "heap/step")
-	})
-
-	report(b, ways, compare(b, ways, trainer.PID(), trainer.msPerStep(b, steps)), "ms-CPU/step", "heap")
 }
 
 // BenchmarkCalibration compares the calibrated cost of an entry with the cost of probing malloc and

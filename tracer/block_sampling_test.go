@@ -118,13 +118,15 @@ func testBlockSamplingSampledBlocksWithin(t *testing.T) {
 		}
 		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation ||
 			reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
-			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site, reported,
+			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site,
+				reported,
 				deviation, off)
 		}
 
 		off = allocated[l.site] - l.blocks*l.size
 		if math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
-			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.site, off/deviation)
+			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.site,
+				off/deviation)
 		}
 	}
 

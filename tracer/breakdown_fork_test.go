@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestBreakdownTree compares the RSS breakdowns of processes that share memory with the kernel's
@@ -140,8 +141,7 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 // waitsForInput: the process sleeps in a read of its standard input.
 func waitsForInput(t testing.TB, pid int) bool {
 	t.Helper()
-	call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
-	must(t, err)
+	call := tracertest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid)))(t)
 	return strings.HasPrefix(string(call), fmt.Sprintf("%d 0x0 ", unix.SYS_READ))
 }
 
@@ -212,7 +212,8 @@ func testBreakdownTreeProcessesComeGo(t *testing.T) {
 	}
 
 	if off > scans/20 {
-		t.Errorf("in %d of %d scans more was held than half as much again as is resident", off, scans)
+		t.Errorf("in %d of %d scans more was held than half as much again as is resident", off,
+			scans)
 	}
 }
 
@@ -325,7 +326,8 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 	mustBeCopiesByTheKernel(t, after, child)
 	for _, h := range holdingsOf(after, child) {
 		if h.SharedBytes != 0 {
-			t.Errorf("%d bytes of %s are another's, of which nothing is known", h.SharedBytes, h.Kind)
+			t.Errorf("%d bytes of %s are another's, of which nothing is known", h.SharedBytes,
+				h.Kind)
 		}
 	}
 }

@@ -132,8 +132,7 @@ func rollup(t testing.TB, pid int) map[string]int64 {
 // kilobytes reads the lines "Name: N kB" of a file, in bytes.
 func kilobytes(t testing.TB, path string) map[string]int64 {
 	t.Helper()
-	file, err := os.Open(path)
-	must(t, err)
+	file := tracertest.Must(os.Open(path))(t)
 	defer file.Close()
 	sizes := make(map[string]int64)
 	for lines := bufio.NewScanner(file); lines.Scan(); {
@@ -151,8 +150,7 @@ func kilobytes(t testing.TB, path string) map[string]int64 {
 // pages; the processes hold still meanwhile.
 func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
-	got, err := scanAll(s)
-	must(t, err)
+	got := tracertest.Must(scanAll(s))(t)
 	if len(got.Residents) == 0 {
 		t.Fatal("a snapshot without processes")
 	}
@@ -163,7 +161,8 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 			sum += h.ResidentBytes
 			if h.SharedBytes < 0 || h.SharedBytes > max(h.ResidentBytes, 0) || h.ResidentBytes < 0 &&
 				h.Kind != growth.KindUnexplained {
-				t.Errorf("%s of %v %s: %d bytes resident, %d of them shared", h.Kind, functions(h.Stack),
+				t.Errorf("%s of %v %s: %d bytes resident, %d of them shared", h.Kind,
+					functions(h.Stack),
 					h.Stack.Root, h.ResidentBytes, h.SharedBytes)
 			}
 		}

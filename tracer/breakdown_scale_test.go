@@ -231,7 +231,8 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 		mustBeNear(t, "what the kernel counts more", rollup(t, g.PID())["Anonymous"]-before, all)
 		for kind, bytes := range rowsOf(taken, g.PID()) { // it is no other row's
 			if more := bytes - rows[kind]; kind != growth.KindPinned && more > 1<<20 {
-				t.Errorf("%v: %s has grown by %d bytes\n%s", sources, kind, more, breakdownText(taken, g.PID()))
+				t.Errorf("%v: %s has grown by %d bytes\n%s", sources, kind, more,
+					breakdownText(taken, g.PID()))
 			}
 		}
 

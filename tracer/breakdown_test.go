@@ -328,7 +328,8 @@ func mustBeWithinItsError(t *testing.T, s *growth.Snapshot, pid int, f fact) {
 		t.Errorf("%s of %s: %d ± %.0f bytes, want %d", f.kind, f.name, row, deviation, f.bytes)
 	}
 	if f.name == "heap_small" && f.kind == growth.KindHeap && reported < 0.03*float64(f.bytes) {
-		t.Errorf("%s of %s: a deviation of %.0f bytes, which so few samples cannot have", f.kind, f.name,
+		t.Errorf("%s of %s: a deviation of %.0f bytes, which so few samples cannot have", f.kind,
+			f.name,
 			reported)
 	}
 }

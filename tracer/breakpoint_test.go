@@ -53,8 +53,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 	t.Helper()
 	p := openProcess(t, pid)
 	defer p.Close()
-	maps, err := p.Maps()
-	must(t, err)
+	maps := tracertest.Must(p.Maps())(t)
 
 	compared := make(map[string]bool)
 	for _, m := range maps {
@@ -81,8 +80,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 // readMapped reads the file behind a mapping. Bytes behind its end are zero, as in the mapping.
 func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 	t.Helper()
-	f, err := p.OpenMapped(m)
-	must(t, err)
+	f := tracertest.Must(p.OpenMapped(m))(t)
 	defer f.Close()
 	content := make([]byte, m.Len())
 	if n, err := f.ReadAt(content, int64(m.Offset)); n == 0 {
@@ -97,8 +95,7 @@ func testBreakpointsFork(t *testing.T) {
 	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+ownLibc(t))
 	target, s := openOn(t, startCommand(t, command), exact)
 
-	child, err := strconv.Atoi(target.Do("go")[0])
-	must(t, err)
+	child := tracertest.Must(strconv.Atoi(target.Do("go")[0]))(t)
 
 	sizes := map[int64]float64{777: 0, 778: 50}
 	got := snapshot(t, s)
@@ -109,7 +106,8 @@ func testBreakpointsFork(t *testing.T) {
 		}
 	}
 	if sizes[777] != 0 || sizes[778] != 0 {
-		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777], sizes[778])
+		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777],
+			sizes[778])
 	}
 
 	if len(breakpoints(t, child)) == 0 {
@@ -131,8 +129,7 @@ func testBreakpointsFork(t *testing.T) {
 // such as the tracer of another test, removes the breakpoints of a child that it does not trace.
 func ownLibc(t *testing.T) string {
 	t.Helper()
-	path, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
-	must(t, err)
+	path := tracertest.Must(exec.Command("gcc", "-print-file-name=libc.so.6").Output())(t)
 	folder := t.TempDir()
 	copyFile(t, strings.TrimSpace(string(path)), filepath.Join(folder, "libc.so.6"))
 	return folder
@@ -148,8 +145,7 @@ func testBreakpointsWorker(t *testing.T) {
 		s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
 		probed := breakpoints(t, target.PID())
 
-		child, err := strconv.Atoi(target.Do("fork")[0])
-		must(t, err)
+		child := tracertest.Must(strconv.Atoi(target.Do("fork")[0]))(t)
 		if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
 			t.Fatalf("the child has inherited %v of %v", left, probed)
 		}

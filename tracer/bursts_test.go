@@ -98,7 +98,8 @@ func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, si
 	want := factor * float64(objects)
 	if math.Abs(float64(got[0])-want) > 2 ||
 		math.Abs(float64(got[1])-want*float64(size)) > 0.5*float64(objects)+1 {
-		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0], got[1],
+		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0],
+			got[1],
 			want, size)
 	}
 }
@@ -122,7 +123,8 @@ func testBurstsBurstRepresentsTime(t *testing.T) {
 	for _, h := range taken.Holdings {
 		if h.Kind == growth.KindHeap && h.Stack.Frames[1].Function == "churn_here" &&
 			math.Abs(h.AllocObjects-5000*factor) > 2 {
-			t.Errorf("churn_here has allocated %.1f objects, want %.1f", h.AllocObjects, 5000*factor)
+			t.Errorf("churn_here has allocated %.1f objects, want %.1f", h.AllocObjects,
+				5000*factor)
 		}
 	}
 	if taken.Heap.Bursts != 1 || math.Abs(taken.Heap.Extrapolation-factor) > 1e-9 {
@@ -356,7 +358,8 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 			checkLiveness(s)
 			got := evidenceOf(t, s, "kept_here")
 			if got.Unchanged != 250 || got.Fingerprinted < 300 { // some are found dead
-				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced", got.Unchanged,
+				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced",
+					got.Unchanged,
 					got.Fingerprinted)
 			}
 		})
@@ -474,7 +477,8 @@ func testBurstsDetachForgetsLearnt(t *testing.T) {
 	mustDetach(t, s, other.PID())
 	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 1 ||
 		allocators != 1 || trackedObjects(s) != 10 {
-		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10", hazards,
+		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10",
+			hazards,
 			allocators, trackedObjects(s))
 	}
 }

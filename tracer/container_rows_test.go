@@ -49,8 +49,7 @@ func TestKernelContainer(t *testing.T) {
 			continue // a machine without a disk
 		}
 		t.Run(c.kind, func(t *testing.T) {
-			folder, err := os.MkdirTemp(c.folder, "allocscope-test-")
-			must(t, err)
+			folder := tracertest.Must(os.MkdirTemp(c.folder, "allocscope-test-"))(t)
 			t.Cleanup(func() { os.RemoveAll(folder) })
 			g := tracertest.NewCgroup(t)
 			target := hold(t, g, c.kind, folder)

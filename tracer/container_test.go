@@ -51,8 +51,7 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 
 func namespace(t *testing.T, process any, kind string) string {
 	t.Helper()
-	link, err := os.Readlink(fmt.Sprintf("/proc/%v/ns/%s", process, kind))
-	must(t, err)
+	link := tracertest.Must(os.Readlink(fmt.Sprintf("/proc/%v/ns/%s", process, kind)))(t)
 	return link
 }
 
@@ -116,14 +115,12 @@ const outsidesProc = "/proc/self/fd/3"
 func runContained(t *testing.T) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	program, err := os.Executable()
-	must(t, err)
+	program := tracertest.Must(os.Executable())(t)
 
 	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program,
 		"-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
-	proc, err := os.Open("/proc")
-	must(t, err)
+	proc := tracertest.Must(os.Open("/proc"))(t)
 	defer proc.Close()
 	command.ExtraFiles = []*os.File{proc}
 	out, err := command.CombinedOutput()
@@ -135,8 +132,7 @@ func runContained(t *testing.T) {
 // pidOutside is the PID of one of our processes in the namespace in which the test was started.
 func pidOutside(t *testing.T, pid int) int {
 	t.Helper()
-	entries, err := os.ReadDir(outsidesProc)
-	must(t, err)
+	entries := tracertest.Must(os.ReadDir(outsidesProc))(t)
 
 	ours := namespace(t, "self", "pid")
 	for _, e := range entries {

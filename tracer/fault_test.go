@@ -100,8 +100,7 @@ func traceFaults(t testing.TB, interval uint64) (target *tracertest.Target, prog
 
 func faultsOf(t testing.TB, s *tracer.Session, pid int) []source.Fault {
 	t.Helper()
-	faults, err := source.ReadFaults(tracer.Kernel(s))
-	must(t, err)
+	faults := tracertest.Must(source.ReadFaults(tracer.Kernel(s)))(t)
 	return faults[uint32(pid)]
 }
 
@@ -177,7 +176,8 @@ func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 			f.faults -= 10 // which write_over_zeros has replaced
 		default:
 			if f.faults != f.pages {
-				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong", f.faults,
+				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong",
+					f.faults,
 					f.function, f.pages)
 			}
 		}
@@ -222,7 +222,8 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 
 	// A page may fault twice: the kernel's count has both.
 	if own := faultsIn(t, traced.PID()) - counted; sampledFaults(t, s)-before > own {
-		t.Errorf("%d faults sampled, want those of the traced process: %d", sampledFaults(t, s)-before,
+		t.Errorf("%d faults sampled, want those of the traced process: %d",
+			sampledFaults(t, s)-before,
 			own)
 	}
 }
@@ -230,8 +231,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 // faultsIn is how many page faults a process has had, by the kernel's count.
 func faultsIn(t testing.TB, pid int) int {
 	t.Helper()
-	stat, err := process.ReadStat(pid)
-	must(t, err)
+	stat := tracertest.Must(process.ReadStat(pid))(t)
 	return int(stat.MinorFaults + stat.MajorFaults)
 }
 
@@ -325,7 +325,8 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 		}
 	}
 	if bound := 5 * math.Sqrt(pages*period); truth.faults != pages || math.Abs(stand-pages) > bound {
-		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f", stand,
+		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f",
+			stand,
 			pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)

@@ -122,8 +122,7 @@ func testGPUAttachChildMemoryParent(t *testing.T) {
 // A file is not believed to be the driver for its name.
 func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	t.Parallel()
-	whole, err := os.ReadFile(libcuda(t))
-	must(t, err)
+	whole := tracertest.Must(os.ReadFile(libcuda(t)))(t)
 
 	wrong := slicesOf(whole)
 	g, s := openOn(t, startCUDA(t), exact)
@@ -319,8 +318,7 @@ func testNVMLProcessWithoutGPU(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), NVML: library})
 
 	moment, taken := s.Sample(), snapshot(t, s)
-	maps, err := os.ReadFile("/proc/self/maps")
-	must(t, err)
+	maps := tracertest.Must(os.ReadFile("/proc/self/maps"))(t)
 
 	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown ||
 		taken.GPUMemory != nil || strings.Contains(string(maps), library) {

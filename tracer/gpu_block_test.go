@@ -205,8 +205,7 @@ func testBlocksHookDebian13(t *testing.T) {
 	}
 
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
-	blocks, err := filepath.Abs(tracertest.Source("blocks.py"))
-	must(t, err)
+	blocks := tracertest.Must(filepath.Abs(tracertest.Source("blocks.py")))(t)
 
 	target := startCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
 		python, ours+blocks, strings.TrimPrefix(found[0], folder)))
@@ -228,7 +227,8 @@ func testBlocksHookProbedOnly(t *testing.T) {
 		s.Sample()
 		if driver, blocks := tracer.Targets(s)[0].GPU.Active(); driver || blocks ||
 			counted(t, s, bpf.CountBlocks) != 0 || len(snapshot(t, s).GPUMemory) > 0 {
-			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, counted(t, s, bpf.CountBlocks),
+			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks,
+				counted(t, s, bpf.CountBlocks),
 				tracer.Targets(s)[0].GPU.Status())
 		}
 	}

@@ -232,7 +232,8 @@ type gpuFigures struct {
 func figuresOf(t *testing.T, snapshot *growth.Snapshot, torch ...string) gpuFigures {
 	t.Helper()
 	if len(snapshot.GPUMemory) != 1 {
-		t.Fatalf("%d processes use a GPU, want one: %+v", len(snapshot.GPUMemory), snapshot.GPUMemory)
+		t.Fatalf("%d processes use a GPU, want one: %+v", len(snapshot.GPUMemory),
+			snapshot.GPUMemory)
 	}
 
 	d := snapshot.GPUMemory[0]

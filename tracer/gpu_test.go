@@ -255,7 +255,8 @@ func mustLeadThrough(t *testing.T, h growth.Holding, caller string) {
 
 	whole := strings.Join(python, " ")
 	if !strings.HasPrefix(whole, "one "+caller+" order_hold ") || h.Stack.Truncated != "" {
-		t.Errorf("%s: the stack of what is held is %v %s", caller, functions(h.Stack), h.Stack.Truncated)
+		t.Errorf("%s: the stack of what is held is %v %s", caller, functions(h.Stack),
+			h.Stack.Truncated)
 	}
 	if leaf := h.Stack.Frames[0]; leaf.Python || !strings.HasPrefix(leaf.Function, "cuMem") {
 		t.Errorf("%s: the stack begins at %+v", caller, leaf)
@@ -332,7 +333,8 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 		g.Do(orders)
 		for _, h := range onDevices(balanced(t, s)) {
 			if h.InuseBytes < 0 || h.AllocBytes < 0 || h.InuseObjects < 0 || h.Variance < 0 {
-				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, siteIn(h.Stack, "h"), h.InuseBytes,
+				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, siteIn(h.Stack, "h"),
+					h.InuseBytes,
 					h.AllocBytes)
 			}
 		}

@@ -332,7 +332,8 @@ func testHeap32BitProgram(t *testing.T) {
 	// The break comes from the maps in any case.
 	if all := truth.reserved + truth.allocator; taken.Mappings.Unknown != truth.reserved ||
 		taken.Mappings.Reserved != all {
-		t.Errorf("%+v; want %d bytes, %d of them without a call", taken.Mappings, all, truth.reserved)
+		t.Errorf("%+v; want %d bytes, %d of them without a call", taken.Mappings, all,
+			truth.reserved)
 	}
 }
 
@@ -433,7 +434,8 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 	events := mustLoseNoCall(t, s)
 	if said := fmt.Sprintf("calls %d %d", events.Allocations, events.Frees); said != calls ||
 		events.FreesUntracked != 0 {
-		t.Errorf("%s, and %d frees untracked; the target made %s", said, events.FreesUntracked, calls)
+		t.Errorf("%s, and %d frees untracked; the target made %s", said, events.FreesUntracked,
+			calls)
 	}
 	if seen := fmt.Sprintf("calls %.0f", allocated+float64(events.Failed)); !strings.HasPrefix(calls,
 		seen+" ") {

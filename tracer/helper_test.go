@@ -51,8 +51,7 @@ func scan(t testing.TB, said, format string, values ...any) {
 func open(t testing.TB, options tracer.Options) *tracer.Session {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	s, err := tracer.Open(t.Context(), options)
-	must(t, err)
+	s := tracertest.Must(tracer.Open(t.Context(), options))(t)
 	t.Cleanup(func() { must(t, s.Close()) })
 
 	awaitTables(s)
@@ -78,8 +77,7 @@ func openOn[Program interface{ PID() int }](
 
 func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
-	snapshot, err := s.Snapshot()
-	must(t, err)
+	snapshot := tracertest.Must(s.Snapshot())(t)
 	return snapshot
 }
 
@@ -302,8 +300,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 
 func descriptors(t testing.TB) int {
 	t.Helper()
-	names, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	names := tracertest.Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(names)
 }
 
@@ -345,8 +342,7 @@ func caller(stack *growth.Stack, program string) string {
 // lineWith is the number of the line of a file of testdata that ends in a comment.
 func lineWith(t *testing.T, file, comment string) int {
 	t.Helper()
-	raw, err := os.ReadFile(tracertest.Source(file))
-	must(t, err)
+	raw := tracertest.Must(os.ReadFile(tracertest.Source(file)))(t)
 
 	before, _, ok := strings.Cut(string(raw), "# "+comment+"\n")
 	if !ok {
@@ -365,8 +361,7 @@ func copied(t *testing.T, library, name string) (path string) {
 // copyFile also makes the folders above the copy.
 func copyFile(t testing.TB, from, to string) {
 	t.Helper()
-	content, err := os.ReadFile(from)
-	must(t, err)
+	content := tracertest.Must(os.ReadFile(from))(t)
 	must(t, os.MkdirAll(filepath.Dir(to), 0o755))
 	must(t, os.WriteFile(to, content, 0o755))
 }
@@ -410,8 +405,7 @@ func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(context.Background()
 
 func openProcess(t testing.TB, pid int) *process.Process {
 	t.Helper()
-	p, err := process.Open(pid)
-	must(t, err)
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -420,8 +414,7 @@ func mapsOf(t testing.TB, pid int) []process.Mapping {
 	t.Helper()
 	p := openProcess(t, pid)
 	defer p.Close()
-	maps, err := p.Maps()
-	must(t, err)
+	maps := tracertest.Must(p.Maps())(t)
 	return maps
 }
 
@@ -457,8 +450,7 @@ func closeHeap(t testing.TB, s *tracer.Session) {
 // counted has the counts of the BPF programs since tracing started.
 func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
 	t.Helper()
-	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
-	must(t, err)
+	values := tracertest.Must(kernel.ReadCounters(tracer.Kernel(s).Counters))(t)
 	return values[what]
 }
 

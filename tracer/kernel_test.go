@@ -57,7 +57,8 @@ func testKernelStacksMoreStacksKernel(t *testing.T) {
 
 		seen++
 		if h.InuseObjects != rounds || h.InuseBytes != 100*rounds {
-			t.Errorf("a stack holds %.0f objects, %d bytes, want %d, %d", h.InuseObjects, h.InuseBytes,
+			t.Errorf("a stack holds %.0f objects, %d bytes, want %d, %d", h.InuseObjects,
+				h.InuseBytes,
 				rounds, 100*rounds)
 		}
 		if h.AllocObjects != rounds || h.AllocBytes != 100*rounds {
@@ -121,7 +122,8 @@ func testKernelModesMissingModesRefused(t *testing.T) {
 			s.Close()
 		}
 		if attached != slices.Contains(modes, mode) {
-			t.Errorf("%s: attached is %t (%v); this kernel should have %v", mode, attached, err, modes)
+			t.Errorf("%s: attached is %t (%v); this kernel should have %v", mode, attached, err,
+				modes)
 		}
 	}
 }
@@ -186,8 +188,7 @@ func ofPython(s *growth.Stack) []growth.Frame {
 // mustBeDeep compares the frames with the lines of deep.py that make the calls.
 func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	t.Helper()
-	source, err := os.ReadFile(tracertest.Source("deep.py"))
-	must(t, err)
+	source := tracertest.Must(os.ReadFile(tracertest.Source("deep.py")))(t)
 
 	lines := strings.Split(string(source), "\n")
 	want := []string{"mmap.mmap(", "work(times)"}
@@ -204,7 +205,8 @@ func mustBeDeep(t *testing.T, frames []growth.Frame) {
 
 	for i, f := range frames {
 		if f.Line < 1 || f.Line > len(lines) || !strings.Contains(lines[f.Line-1], want[i]) {
-			t.Errorf("frame %d is %s in line %d, want the line with %q", i, f.Function, f.Line, want[i])
+			t.Errorf("frame %d is %s in line %d, want the line with %q", i, f.Function, f.Line,
+				want[i])
 		}
 	}
 }

@@ -57,8 +57,7 @@ func TestLaunch(t *testing.T) {
 // writeShim makes a copy of the shim, which is open until the test ends.
 func writeShim(t testing.TB) *os.File {
 	t.Helper()
-	library, err := shim.Write(t.TempDir())
-	must(t, err)
+	library := tracertest.Must(shim.Write(t.TempDir()))(t)
 	t.Cleanup(func() { library.Close() })
 	return library
 }
@@ -498,8 +497,7 @@ func testLaunchWork(t *testing.T) {
 			must(t, k.SetCosts(bpf.ProbeCosts{ShimPair: uint32(1000 * cost)}))
 			order(target, "go")
 
-			busiest, err := k.TakeBusiest()
-			must(t, err)
+			busiest := tracertest.Must(k.TakeBusiest())(t)
 			if ratio := float64(busiest.InShim) / float64(least); ratio > most || ratio < 2-most {
 				t.Errorf("%v are charged, of %v: %.3f", busiest.InShim, least, ratio)
 			}
@@ -580,20 +578,17 @@ func testLaunchUnheld(t *testing.T) {
 	s, target := launch(t, exec.Command("/bin/sh", "-c",
 		"sleep 1000 & echo $!; echo ready; read line; /bin/true; echo done; read line"),
 		exact)
-	other, err := strconv.Atoi(target.Await("ready")[0])
-	must(t, err)
+	other := tracertest.Must(strconv.Atoi(target.Await("ready")[0]))(t)
 	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) })
 
 	var at int64
 	eventually(t, "the other program has loaded the shim, and is traced", func() bool {
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", other))
-		must(t, err)
+		comm := tracertest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/comm", other)))(t)
 		isLoaded := false
 		at, isLoaded = findSymbol(t, other, holdSemaphore)
 		return string(comm) == "sleep\n" && isLoaded && s.IsTraced(other)
 	})
-	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", other), os.O_WRONLY, 0)
-	must(t, err)
+	memory := tracertest.Must(os.OpenFile(fmt.Sprintf("/proc/%d/mem", other), os.O_WRONLY, 0))(t)
 	defer memory.Close()
 	if _, err := memory.WriteAt([]byte{0, 0x80}, at); err != nil {
 		t.Fatal(err)
@@ -633,11 +628,9 @@ func findSymbol(t testing.TB, pid int, name string) (int64, bool) {
 	if i < 0 {
 		return 0, false
 	}
-	file, err := elf.Open(maps[i].Path)
-	must(t, err)
+	file := tracertest.Must(elf.Open(maps[i].Path))(t)
 	defer file.Close()
-	symbols, err := file.Symbols()
-	must(t, err)
+	symbols := tracertest.Must(file.Symbols())(t)
 	k := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
 	at := maps[i].Start + symbols[k].Value
 	hasAddress := func(m process.Mapping) bool { return m.Start <= at && at < m.End }

@@ -185,8 +185,7 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 
 func pagedFile(t testing.TB) string {
 	t.Helper()
-	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	must(t, err)
+	file := tracertest.Must(os.Create(filepath.Join(t.TempDir(), "file")))(t)
 	defer file.Close()
 
 	// one at a time: of pages that were written together the kernel maps all when one is touched
@@ -505,7 +504,8 @@ func testMappingStormPythonLines(t *testing.T) {
 		}
 	}
 	if kept != [2]float64{100, 100} || stormed != [2]float64{0, 20000} {
-		t.Errorf("mapped now and ever: %v by keep, %v by storm; want 100 of 100, and 0 of 20000", kept,
+		t.Errorf("mapped now and ever: %v by keep, %v by storm; want 100 of 100, and 0 of 20000",
+			kept,
 			stormed)
 	}
 }

@@ -185,7 +185,8 @@ func mustBeWhole(t *testing.T, got *growth.Snapshot) {
 
 	t.Logf("%.0f of %.0f allocations with a cut stack: %v", cut, all, why)
 	if cut > all/100 {
-		t.Errorf("%.0f of %.0f allocations have a cut stack, want less than 1 %%: %v", cut, all, why)
+		t.Errorf("%.0f of %.0f allocations have a cut stack, want less than 1 %%: %v", cut, all,
+			why)
 	}
 }
 
@@ -221,7 +222,8 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	}
 
 	if len(different)*10 < len(want) {
-		t.Errorf("gdb stopped in %d different stacks, want %d at least", len(different), len(want)/10)
+		t.Errorf("gdb stopped in %d different stacks, want %d at least", len(different),
+			len(want)/10)
 	}
 }
 
@@ -272,7 +274,8 @@ func testNativeInstructionSignalCan(t *testing.T) {
 					continue
 				}
 				if !isWhole(h.Stack, "step_"+c.mode) && !isInResolver(h.Stack) {
-					t.Errorf("ends with %q:\n%s", h.Stack.Truncated, formatFrames(nativeFrames(h.Stack.Frames)))
+					t.Errorf("ends with %q:\n%s", h.Stack.Truncated,
+						formatFrames(nativeFrames(h.Stack.Frames)))
 					continue
 				}
 				right += h.AllocObjects
@@ -287,7 +290,8 @@ func testNativeInstructionSignalCan(t *testing.T) {
 				t.Errorf("%.0f stacks are right, want %.0f", right, want)
 			}
 			if len(places) < c.places {
-				t.Errorf("%d instructions of %s were interrupted, want %d at least", len(places), c.in,
+				t.Errorf("%d instructions of %s were interrupted, want %d at least", len(places),
+					c.in,
 					c.places)
 			}
 		})
@@ -331,8 +335,7 @@ func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	target, s := openOn(t, start(t, program, mode), tracer.Options{Interval: 1, NativeFrames: true})
 
 	truth := target.Do("go")
-	n, err := strconv.ParseFloat(strings.Join(truth, " "), 64)
-	must(t, err)
+	n := tracertest.Must(strconv.ParseFloat(strings.Join(truth, " "), 64))(t)
 	return snapshot(t, s), n
 }
 
@@ -361,8 +364,7 @@ func isInResolver(stack *growth.Stack) bool {
 
 func section(t *testing.T, program, name string) *elf.Section {
 	t.Helper()
-	file, err := elf.Open(program)
-	must(t, err)
+	file := tracertest.Must(elf.Open(program))(t)
 	defer file.Close()
 	return file.Section(name)
 }

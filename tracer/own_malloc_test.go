@@ -56,8 +56,7 @@ func TestOwnMalloc(t *testing.T) {
 // linkerOf returns the path of the dynamic linker that a program names.
 func linkerOf(t *testing.T, program string) string {
 	t.Helper()
-	out, err := exec.Command("ldd", program).Output()
-	must(t, err)
+	out := tracertest.Must(exec.Command("ldd", program).Output())(t)
 	for field := range strings.FieldsSeq(string(out)) {
 		if strings.HasPrefix(filepath.Base(field), "ld-") {
 			return field
@@ -72,8 +71,7 @@ func TestHiddenMalloc(t *testing.T) {
 	names := filepath.Join(t.TempDir(), "names")
 	text := "{ global: plugin_outer; local: *; };\n"
 	must(t, os.WriteFile(names, []byte(text), 0o600))
-	out, err := exec.Command("gcc", "-print-file-name=libjemalloc_pic.a").Output()
-	must(t, err)
+	out := tracertest.Must(exec.Command("gcc", "-print-file-name=libjemalloc_pic.a").Output())(t)
 	archive := strings.TrimSpace(string(out))
 	library := buildPlugin(t, 112, archive, "-lm", "-Wl,--version-script,"+names, "-Wl,--strip-all")
 

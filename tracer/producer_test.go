@@ -126,16 +126,14 @@ func testProducerOtherTool(t *testing.T) {
 	t.Parallel()
 	program := buildProducer(t, "-DOTHER") // a file of its own
 	target := start(t, program, "1", "1000", "64")
-	nothing, err := loadKernel(t, probe.Single).Program(bpf.ProgShimMarker)
-	must(t, err)
+	nothing := tracertest.Must(loadKernel(t, probe.Single).Program(bpf.ProgShimMarker))(t)
 
 	s := open(t, tracer.Options{PID: target.PID()})
 	var offset uint64
 	line := sourceOf(t, s, "heap").Details[0]
 	scan(t, line[strings.LastIndex(line, " "):], " 0x%x", &offset)
 	must(t, s.Close())
-	executable, err := link.OpenExecutable(program)
-	must(t, err)
+	executable := tracertest.Must(link.OpenExecutable(program))(t)
 	other, err := executable.Uprobe("", nothing, &link.UprobeOptions{Address: offset})
 	must(t, err)
 	defer other.Close()

@@ -33,8 +33,7 @@ const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))
 
 func frames(t *testing.T, python ...string) *exec.Cmd {
 	t.Helper()
-	source, err := os.ReadFile(tracertest.Source("frames.py"))
-	must(t, err)
+	source := tracertest.Must(os.ReadFile(tracertest.Source("frames.py")))(t)
 	return exec.Command(python[0], append(python[1:], "-c", runArgument, string(source))...)
 }
 

@@ -119,7 +119,8 @@ func testSessionEndedProcessKeeps(t *testing.T) {
 
 	if left := entries(t, s, dies.PID()); left[bpf.MapLive] != 300 ||
 		left[bpf.MapReportedStacks] == 0 || left[bpf.MapMappings] != 1 {
-		t.Errorf("before the next attach the kernel has %v", left) // and the check below proves something
+		t.Errorf("before the next attach the kernel has %v",
+			left) // and the check below proves something
 	}
 
 	mustAttach(t, s, late.PID())
@@ -316,8 +317,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int, err error) {
 	t.Helper()
 	target := exec.Command(tracertest.Build(t, "steps.c"))
-	input, err := target.StdinPipe()
-	must(t, err)
+	input := tracertest.Must(target.StdinPipe())(t)
 	must(t, target.Start())
 
 	held := openProcess(t, target.Process.Pid)

@@ -35,11 +35,9 @@ func loadKernel(t *testing.T, mode probe.Mode) *kernel.Kernel {
 func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	library, err := os.Open(path)
-	must(t, err)
+	library := tracertest.Must(os.Open(path))(t)
 	t.Cleanup(func() { library.Close() })
-	shim, err := source.AttachShim(loadKernel(t, mode), library)
-	must(t, err)
+	shim := tracertest.Must(source.AttachShim(loadKernel(t, mode), library))(t)
 	t.Cleanup(func() { must(t, shim.Close()) })
 	return shim
 }
@@ -136,8 +134,7 @@ func testKernelShimKilled(t *testing.T) {
 
 	program := tracertest.Build(t, "markers.c")
 	target := start(t, program)
-	itself, err := os.Executable()
-	must(t, err)
+	itself := tracertest.Must(os.Executable())(t)
 	command := exec.Command(itself, "-test.run=^"+t.Name()+"$", "-test.count=1")
 	command.Env = append(os.Environ(), holdsShim+"="+program)
 	holder := startCommand(t, command)

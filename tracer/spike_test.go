@@ -23,8 +23,7 @@ func TestSpikeSnapshot(t *testing.T) {
 	snapshot(t, s)
 
 	touchedIn := func(take func() (*growth.Snapshot, error)) map[string]int64 {
-		snapshot, err := take()
-		must(t, err)
+		snapshot := tracertest.Must(take())(t)
 		touched := make(map[string]int64)
 		for _, h := range snapshot.Touched {
 			touched[caller(h.Stack, program)] += h.ResidentBytes
@@ -40,7 +39,8 @@ func TestSpikeSnapshot(t *testing.T) {
 			got := touchedIn(take)
 			for _, function := range []string{"first", "second"} {
 				if math.Abs(float64(got[function]-risen)) > tolerance {
-					t.Errorf("%s rise: %s has %d bytes, want %d, of %v", rise, function, got[function],
+					t.Errorf("%s rise: %s has %d bytes, want %d, of %v", rise, function,
+						got[function],
 						risen, got)
 				}
 			}

@@ -40,8 +40,7 @@ func TestKernelStall(t *testing.T) {
 // waiting: killed, the program would wait on.
 func startStall(t *testing.T, mode string) (target *tracertest.Target, release func()) {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "stall-")
-	must(t, err)
+	folder := tracertest.Must(os.MkdirTemp("", "stall-"))(t)
 	release = func() {
 		_ = syscall.Unmount(folder, syscall.MNT_FORCE)
 		_ = os.Remove(folder)
@@ -90,8 +89,7 @@ func closeWithin(t *testing.T, s *tracer.Session) error {
 // is not attached; "": it is.
 func testStall(t *testing.T, mode, reason string) {
 	target, _ := startStall(t, mode)
-	s, err := openWithin(t, target.PID())
-	must(t, err)
+	s := tracertest.Must(openWithin(t, target.PID()))(t)
 	if got := sourceOf(t, s, "heap").Reason; reason == "" && got != "" || !strings.Contains(got, reason) {
 		t.Errorf("source heap: %q, want %q", got, reason)
 	}
@@ -121,8 +119,7 @@ func testStallLocked(t *testing.T) {
 func testStallBystander(t *testing.T) {
 	_, release := startStall(t, "locked")
 	target := startCommand(t, exec.Command(tracertest.Build(t, "pair.c"), "1000", "64"))
-	s, err := openWithin(t, target.PID())
-	must(t, err)
+	s := tracertest.Must(openWithin(t, target.PID()))(t)
 	if reason := sourceOf(t, s, "heap").Reason; !strings.Contains(reason, "address space locked") {
 		t.Errorf("source heap: %q", reason)
 	}

@@ -176,7 +176,8 @@ func testTensorCallsTensorProbesOpen(t *testing.T, h tensorHolder) {
 			}
 		}
 		if got > want || got < want-turns {
-			t.Errorf("%s: %d objects are held, want %d, of which %d may be lost", mode, got, want, turns)
+			t.Errorf("%s: %d objects are held, want %d, of which %d may be lost", mode, got, want,
+				turns)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestTrainer traces a real PyTorch trainer.
@@ -51,12 +52,10 @@ func testTrainerLossesSameLast(t *testing.T) {
 // children returns the processes that the main thread of a process has started.
 func children(t *testing.T, pid int) (pids []int) {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	must(t, err)
+	raw := tracertest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)))(t)
 
 	for _, field := range strings.Fields(string(raw)) {
-		child, err := strconv.Atoi(field)
-		must(t, err)
+		child := tracertest.Must(strconv.Atoi(field))(t)
 
 		pids = append(pids, child)
 	}
@@ -98,7 +97,8 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 	t.Logf("%d of %d stacks are truncated, besides %d before their tables were made", cut, stacks,
 		before)
 	if stacks < least || cut*1000 > mostPerMille*stacks {
-		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut, stacks,
+		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut,
+			stacks,
 			mostPerMille, least)
 	}
 }

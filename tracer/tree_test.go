@@ -90,8 +90,7 @@ func testTreeBirthsAddUp(t *testing.T) {
 		}
 	}
 
-	last, err := s.Snapshot(moments...)
-	must(t, err)
+	last := tracertest.Must(s.Snapshot(moments...))(t)
 	if want := append(slices.Clip(moments), last.Elapsed); !slices.Equal(last.Bins, want) {
 		t.Errorf("bins end at %v, want %v", last.Bins, want)
 	}
@@ -131,7 +130,8 @@ func testTreeTooManyProcesses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if more := settledDescriptors(t) - before; more != 0 || len(entries(t, s, last.PID())) != 0 {
-		t.Errorf("%d descriptors and %v are left of the one too many", more, entries(t, s, last.PID()))
+		t.Errorf("%d descriptors and %v are left of the one too many", more,
+			entries(t, s, last.PID()))
 	}
 
 	end(t, s, targets[0])

@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // answeringAgent is an agent that watches two processes.
@@ -102,10 +103,7 @@ func TestAgentClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	socket := filepath.Join(t.TempDir(), "run", "agent.sock")
 	a := answeringAgent{make(chan serve.Request, 10)}
-	server, err := serve.Listen(ctx, serve.Options{Socket: socket}, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := tracertest.Must(serve.Listen(ctx, serve.Options{Socket: socket}, a))(t)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx) }()
 	t.Cleanup(func() {
@@ -129,10 +127,7 @@ profiles: 6 sent, 1 waiting (2.00 KiB), 0 refused, 3 dropped
 		}
 	})
 	t.Run("status as JSON", func(t *testing.T) {
-		got, err := askAgent(t, socket, "status", "--json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := tracertest.Must(askAgent(t, socket, "status", "--json"))(t)
 		mustFit(t, "agent-status.json", got)
 	})
 	t.Run("trace", func(t *testing.T) {

@@ -14,9 +14,7 @@ import (
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	trace, err := filepath.Abs(filepath.Join(repository, "export/bundle/testdata/trace"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	room := t.TempDir()
 	file := filepath.Join(room, "b.tar.gz")
 

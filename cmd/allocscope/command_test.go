@@ -242,10 +242,7 @@ func exists(path string) bool {
 // snapshotFiles are the paths of the snapshots in a folder, oldest first.
 func snapshotFiles(t *testing.T, dir string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*.pb.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := tracertest.Must(filepath.Glob(filepath.Join(dir, "snapshots", "*.pb.gz")))(t)
 	slices.Sort(files)
 	return files
 }
@@ -316,9 +313,7 @@ func statusOf(t *testing.T, pid int, name string) string {
 func rssOf(t *testing.T, pid int) int64 {
 	t.Helper()
 	kib, err := strconv.ParseInt(strings.TrimSuffix(statusOf(t, pid, "VmRSS"), " kB"), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return kib << 10
 }
 

@@ -41,10 +41,7 @@ var trainerLine = regexp.MustCompile(`PID ([0-9]+) runs `)
 func trainerOf(t *testing.T, c *command) int {
 	t.Helper()
 	c.awaitLine("Tracing ")
-	pid, err := strconv.Atoi(trainerLine.FindStringSubmatch(c.stderr.String())[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := tracertest.Must(strconv.Atoi(trainerLine.FindStringSubmatch(c.stderr.String())[1]))(t)
 	return pid
 }
 
@@ -119,10 +116,7 @@ func testDemoLeak(t *testing.T) {
 	}
 
 	for _, path := range []string{script, filepath.Dir(script), filepath.Join(where, link)} {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := tracertest.Must(os.Stat(path))(t)
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != nobody || info.Mode()&0o077 != 0 {
 			t.Errorf("%s belongs to UID %d, %s", path, uid, info.Mode())
 		}

@@ -95,9 +95,7 @@ func diffProfile(t *testing.T, name, function string, objects int64) string {
 func testDiffProfiles(t *testing.T) {
 	a, b := diffProfile(t, "a", "less", 500), diffProfile(t, "b", "more", 2000)
 	out, err := callHere(t, "", "diff", a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	mustSay(t, "stdout", out, "HOLDS MORE: 488 KiB before, 1.91 MiB after: +1.43 MiB\n",
 		"By stack (resident_space, bytes):", "appeared", "x.py: more (x.py:7)", "vanished",

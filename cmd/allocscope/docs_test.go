@@ -28,10 +28,7 @@ const runHere = "test"
 // TestDocs checks the commands that the pages tell readers to type.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	pages, err := snippet.Pages(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := tracertest.Must(snippet.Pages(repository))(t)
 
 	t.Run("each snippet is run or says why not", func(t *testing.T) { checkMarkers(t, pages) })
 	t.Run("the commands exist", func(t *testing.T) { checkCommands(t, pages) })
@@ -126,10 +123,7 @@ func runPages(t *testing.T, pages []snippet.Page) {
 
 func runScript(t *testing.T, script string) {
 	folder := t.TempDir()
-	examples, err := filepath.Abs(filepath.Join(repository, "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	examples := tracertest.Must(filepath.Abs(filepath.Join(repository, "examples")))(t)
 	must(t, os.Symlink(examples, filepath.Join(folder, "examples")))
 
 	// Root needs no sudo, and the system's python3 has Pillow.

@@ -16,16 +16,14 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // parseProfile reads a file with pprof's own library, which takes the allocator's frames out as
 // DropFrames says.
 func parseProfile(t *testing.T, path string) *profile.Profile {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(os.Open(path))(t)
 	defer file.Close()
 	p, err := profile.Parse(file)
 	if err == nil {
@@ -128,10 +126,7 @@ func pprofTop(t *testing.T, arguments ...string) []string {
 // readFile reads the file at the joined path.
 func readFile(t *testing.T, path ...string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := tracertest.Must(os.ReadFile(filepath.Join(path...)))(t)
 	return string(data)
 }
 
@@ -188,7 +183,8 @@ func mustBalance(t *testing.T, s *summary.Summary) {
 	}
 
 	if tree := got[0]; tree.start > all.start || tree.end > all.end {
-		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree, all)
+		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree,
+			all)
 	}
 	if delete(got, 0); !maps.Equal(got, want) {
 		t.Errorf("the rows sum to %+v by process, and RSS is %+v", got, want)

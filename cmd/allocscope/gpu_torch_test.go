@@ -181,20 +181,13 @@ func tracedStep(b *testing.B, trainer tracertest.GPUTrainer) float64 {
 	defer stop()
 	trace := exec.CommandContext(ctx, binary, "trace", "--pid", fmt.Sprint(trainer.PID()),
 		"--no-tui", "--output", filepath.Join(b.TempDir(), "out"))
-	said, err := trace.StderrPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	said := tracertest.Must(trace.StderrPipe())(b)
 
-	if err := trace.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, trace.Start())
 
 	awaitTrace(b, bufio.NewScanner(said))
 	ms := trainer.Work(slowSeconds)
-	if err := trace.Process.Signal(os.Interrupt); err != nil {
-		b.Fatal(err)
-	}
+	must(b, trace.Process.Signal(os.Interrupt))
 
 	if err := trace.Wait(); err != nil {
 		b.Fatalf("the trace ends with: %v", err)

@@ -83,7 +83,8 @@ func testExitStatus(t *testing.T) {
 	} {
 		got := call(t, strings.Fields(c.arguments)...)
 		if got.wait() != int(c.want) {
-			t.Errorf("%s: %v, want exit status %d; stderr:\n%s", c.arguments, got.ProcessState, c.want,
+			t.Errorf("%s: %v, want exit status %d; stderr:\n%s", c.arguments, got.ProcessState,
+				c.want,
 				got.stderr.String())
 		}
 		seen[got.wait()] = true

@@ -87,10 +87,7 @@ func judgeUntil(ctx context.Context, t *testing.T, options trace.Options) (verdi
 
 func judgeUntilEnd(t *testing.T, options trace.Options) verdictOn {
 	t.Helper()
-	v, err := judgeUntil(t.Context(), t, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := tracertest.Must(judgeUntil(t.Context(), t, options))(t)
 	return v
 }
 
@@ -327,10 +324,7 @@ func testPlateau(t *testing.T) {
 func warmAt(t *testing.T, job *tracertest.Target) time.Time {
 	t.Helper()
 	printed := job.Await("warm")
-	seconds, err := strconv.ParseFloat(printed[len(printed)-1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seconds := tracertest.Must(strconv.ParseFloat(printed[len(printed)-1], 64))(t)
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
@@ -465,7 +459,8 @@ func testTensorLeak(t *testing.T) {
 
 	d := v.GPUMemory[0]
 	if d.Class != verdict.ClassLeak || d.Diagnosis != string(gpu.DiagnosisTensors) {
-		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class, words.Reason(d.Verdict), d.Diagnosis)
+		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class,
+			words.Reason(d.Verdict), d.Diagnosis)
 	}
 
 	mustSuspect(t, d.Suspects, "gpu_job.py")

@@ -364,10 +364,7 @@ type kernelObjects struct {
 func heldBy(t *testing.T, pid int) kernelObjects {
 	t.Helper()
 	held := kernelObjects{make(map[ebpf.ProgramID]string), make(map[link.ID]string)}
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := tracertest.Must(filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)))(t)
 
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -404,10 +401,7 @@ func programName(t *testing.T, id ebpf.ProgramID) string {
 	}
 	defer program.Close()
 
-	info, err := program.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := tracertest.Must(program.Info())(t)
 	return info.Name
 }
 
@@ -491,9 +485,7 @@ func testDiskFillsUp(t *testing.T) {
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(dir, "fill"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	for page := make([]byte, 4096); err == nil; _, err = file.Write(page) {
 	}
@@ -506,10 +498,7 @@ func fill(t *testing.T, dir string) {
 func mustBeWhole(t *testing.T, dir string) {
 	t.Helper()
 	for _, pattern := range []string{"*.pb.gz", "snapshots/*"} {
-		paths, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		paths := tracertest.Must(filepath.Glob(filepath.Join(dir, pattern)))(t)
 		for _, path := range paths {
 			parseProfile(t, path)
 		}

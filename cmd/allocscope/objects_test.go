@@ -50,10 +50,7 @@ func startRecords(t *testing.T, n int) *tracertest.Target {
 func recordsOf(t *testing.T, target *tracertest.Target) int64 {
 	t.Helper()
 	target.Say("count")
-	n, err := strconv.ParseInt(target.Await("done")[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := tracertest.Must(strconv.ParseInt(target.Await("done")[0], 10, 64))(t)
 	return n
 }
 
@@ -388,8 +385,7 @@ func mustHaveSoftware(t *testing.T, got growth.Software) {
 folder = os.path.dirname(importlib.util.find_spec("torch").origin)
 torch = runpy.run_path(folder + "/version.py")["__version__"]
 print(platform.python_version(), torch, *platform.libc_ver())`
-	out, err := exec.Command("/usr/bin/python3", "-c", code).Output()
-	must(t, err)
+	out := tracertest.Must(exec.Command("/usr/bin/python3", "-c", code).Output())(t)
 	want := strings.TrimSpace(string(out))
 	if text := got.Python + " " + got.Torch + " " + got.Libc; text != want || got.Malloc != "" {
 		t.Errorf("software %+v, want %s", got, want)

@@ -16,15 +16,13 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // recordedRanks are the folders of real traces of 8 ranks, of which rank 3 alone calls evaluate.
 func recordedRanks(t *testing.T) []string {
 	t.Helper()
-	traces, err := filepath.Abs("../../export/ranks/testdata/traces")
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := tracertest.Must(filepath.Abs("../../export/ranks/testdata/traces"))(t)
 	folders, err := filepath.Glob(filepath.Join(traces, "rank?"))
 	if err != nil || len(folders) != 8 {
 		t.Fatal(folders, err)

@@ -111,9 +111,7 @@ func visibleGrowth(t *testing.T, dir string) (path string, total float64) {
 	}
 
 	p, err := profile.Merge([]*profile.Profile{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	isResident := func(v *profile.ValueType) bool { return v.Type == "resident_space" }
 	index := slices.IndexFunc(p.SampleType, isResident)
@@ -133,9 +131,7 @@ func visibleGrowth(t *testing.T, dir string) (path string, total float64) {
 	if err == nil {
 		err = errors.Join(p.Write(file), file.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path, total
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page/pagetest"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // readable is the folder of a trace with its report, and a browser to read it with.
@@ -182,10 +183,7 @@ type reader struct {
 // openPage opens a file. At the end of the test the page must have been sound all along.
 func openPage(t *testing.T, browser *pagetest.Browser, path string, view pagetest.View) reader {
 	t.Helper()
-	page, err := browser.Open(path, view)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tracertest.Must(browser.Open(path, view))(t)
 	t.Cleanup(page.Close)
 	return reader{page, t}
 }

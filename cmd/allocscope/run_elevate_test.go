@@ -37,10 +37,7 @@ func shimOf(t *testing.T, pid int) string {
 // processWith returns the PID of a process whose arguments have a text; 0: there is none.
 func processWith(t *testing.T, text string) (pid int) {
 	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := tracertest.Must(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	for _, path := range lines {
 		line, _ := os.ReadFile(path)
 		if strings.Contains(string(line), text) {
@@ -156,10 +153,7 @@ func testRunShimOutOfReach(t *testing.T) {
 	t.Parallel()
 	cmd := unprivileged(allocscope(t, runArguments(reachableFolder(t), "python3", "-c", reach)...))
 	cmd.Env = append(cmd.Env, "PATH="+sudoFolder(t)+":/usr/bin:/bin")
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := tracertest.Must(cmd.StdinPipe())(t)
 	c := begin(t, cmd)
 
 	pid := 0
@@ -194,10 +188,7 @@ func testRunShimOutOfReach(t *testing.T) {
 // sudoFolder has a program sudo that is root's, with the setuid bit.
 func sudoFolder(t *testing.T, flags ...string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "allocscope-sudo-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(os.MkdirTemp("", "allocscope-sudo-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	raw, err := os.ReadFile(tracertest.Build(t, "sudo.c", flags...))
 	if err == nil {
@@ -209,9 +200,7 @@ func sudoFolder(t *testing.T, flags ...string) string {
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 

@@ -194,10 +194,7 @@ func testRunSurroundings(t *testing.T) {
 		"--ignore-signal=QUIT --ignore-signal=HUP --block-signal=USR1 --block-signal=INT \"$@\""
 
 	printed := func(name string, command ...string) string {
-		file, err := os.Create(filepath.Join(work, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := tracertest.Must(os.Create(filepath.Join(work, name)))(t)
 		defer file.Close()
 		cmd := exec.Command("sh", append([]string{"-c", setup, "sh"}, command...)...)
 		cmd.Dir, cmd.Stdout = work, file
@@ -382,9 +379,7 @@ func testRunTerminal(t *testing.T) {
 	if err == nil {
 		err = unix.Kill(launcher, unix.SIGUSR1)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.until("SIGUSR1")
 	if got := strings.Count(m.shows(true), "SIGINT"); got != count {
 		t.Errorf("Ctrl-C was pressed %d times, and received %d times", count, got)
@@ -477,10 +472,7 @@ func testRunOutput(t *testing.T) {
 // mustBeOf checks the owner of a file.
 func mustBeOf(t *testing.T, path string, uid uint32) {
 	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := tracertest.Must(os.Stat(path))(t)
 	if got := info.Sys().(*syscall.Stat_t).Uid; got != uid {
 		t.Errorf("%s belongs to UID %d, want %d", path, got, uid)
 	}

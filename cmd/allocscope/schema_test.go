@@ -8,6 +8,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // closed makes a schema refuse keys that it does not describe.
@@ -31,18 +32,12 @@ func closed(part any) {
 func mustFit(t *testing.T, file, output string) {
 	t.Helper()
 	raw := readFile(t, "../../docs/reference/schema", file)
-	document, err := jsonschema.UnmarshalJSON(strings.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := tracertest.Must(jsonschema.UnmarshalJSON(strings.NewReader(raw)))(t)
 	closed(document)
 
 	compiler := jsonschema.NewCompiler()
 	must(t, compiler.AddResource(file, document))
-	schema, err := compiler.Compile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	schema := tracertest.Must(compiler.Compile(file))(t)
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(output))
 	if err == nil {
 		err = schema.Validate(value)

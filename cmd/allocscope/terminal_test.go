@@ -53,9 +53,7 @@ func startTmux(t *testing.T, width, height int, script string) *tmux {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	dir, err := os.MkdirTemp("", "tmux-") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	m := &tmux{t: t, folder: dir}
 	t.Cleanup(func() {

@@ -215,9 +215,7 @@ func readTimeline(t *testing.T, dir string) []growth.Row {
 	t.Helper()
 	timeline, err := rows.ReadTimeline(strings.NewReader(readFile(t, dir,
 		folder.TimelineFile)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return timeline
 }
 
@@ -284,10 +282,7 @@ func checkFiles(t *testing.T, dir string, uid, gid uint32) {
 
 func mustBelongTo(t *testing.T, path string, mode fs.FileMode, uid, gid uint32) {
 	t.Helper()
-	info, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := tracertest.Must(os.Lstat(path))(t)
 
 	if owner := info.Sys().(*syscall.Stat_t); info.Mode() != mode || owner.Uid != uid ||
 		owner.Gid != gid {
@@ -461,7 +456,8 @@ func testOOMScore(t *testing.T) {
 
 	own, after := oomScore(t, c.Process.Pid), oomScore(t, target.PID())
 	if own <= after || after > before+before/10 {
-		t.Errorf("allocscope's score is %d, the target's %d, before the trace %d", own, after, before)
+		t.Errorf("allocscope's score is %d, the target's %d, before the trace %d", own, after,
+			before)
 	}
 	c.interrupt()
 }
@@ -504,9 +500,7 @@ func testMarks(t *testing.T) {
 	cmd := allocscope(t, traceArguments(target.PID(), dir, "--marks", "-",
 		"--snapshot-every", "200ms")...)
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer writer.Close()
 	defer reader.Close()
 	cmd.Stdin = reader

@@ -96,7 +96,8 @@ func testSecondTrainer(t *testing.T) {
 	c.interrupt()
 	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	if s.Process.PID != second || s.Asked != launcher.PID() {
-		t.Errorf("about %+v, asked for %d; want %d and %d", s.Process, s.Asked, second, launcher.PID())
+		t.Errorf("about %+v, asked for %d; want %d and %d", s.Process, s.Asked, second,
+			launcher.PID())
 	}
 	if inTree(t, s, launcher.PID()).Traced {
 		t.Errorf("the launcher %d is traced", launcher.PID())
@@ -113,10 +114,7 @@ func testSecondTrainer(t *testing.T) {
 // descriptors is how many files a process has open.
 func descriptors(t *testing.T, pid int) int {
 	t.Helper()
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := tracertest.Must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))(t)
 	return len(open)
 }
 
@@ -130,9 +128,7 @@ func startTorchrun(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.Fil
 		must(t, unix.Mkfifo(path, 0o600))
 
 		input, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for the reader
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		inputs[rank] = input
 		script += fmt.Sprintf("RANK=%d WORLD_SIZE=2 $STEPS <%s & ", rank, path)
@@ -197,9 +193,7 @@ func mustAddUp(t *testing.T, dir string, tree, traced []int) {
 	t.Helper()
 	samples, err := rows.ReadProcesses(strings.NewReader(readFile(t, dir,
 		folder.ProcessesFile)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	slices.Sort(tree)
 	for _, moment := range readTimeline(t, dir) {

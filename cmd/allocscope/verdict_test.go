@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestVerdict(t *testing.T) {
@@ -59,10 +60,7 @@ func standingStill(float64) float64 { return 5000 }
 // jsonOf calls the command with --json.
 func jsonOf(t *testing.T, text string, flags ...string) summary.Verdict {
 	t.Helper()
-	out, err := callVerdict(t, text, append(flags, "--json")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := tracertest.Must(callVerdict(t, text, append(flags, "--json")...))(t)
 
 	var v summary.Verdict
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
@@ -89,9 +87,7 @@ func testVerdictLeak(t *testing.T) {
 	mustBeNear(t, "rate", v.Rate, 60e6)
 	mustBeNear(t, "time to the limit", v.ToLimit, 1200)
 	out, err := callVerdict(t, recorded(growingSteadily), "--limit", "104800MB")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	mustSay(t, "stdout", out, "LEAK   ", "+57", " MiB/min (95% CI ",
 		"out of memory in ", " min (limit 104800MB)\n")
@@ -103,10 +99,7 @@ func testVerdictLeak(t *testing.T) {
 	}
 	mustSay(t, "stdout", out, "LEAK   ", "HOW FAST  +")
 
-	out, err = callVerdict(t, recorded(standingStill), "--fail-on", "suspected")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out = tracertest.Must(callVerdict(t, recorded(standingStill), "--fail-on", "suspected"))(t)
 	mustSay(t, "stdout", out, "STABLE   ", "would have been seen")
 }
 

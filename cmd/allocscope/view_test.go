@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestView(t *testing.T) {
@@ -29,10 +30,7 @@ func TestView(t *testing.T) {
 // everybodys is a directory that every user reaches and may write to.
 func everybodys(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(filepath.Dir(binary), "view-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(os.MkdirTemp(filepath.Dir(binary), "view-"))(t)
 
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o777))
@@ -67,10 +65,7 @@ func tracedFolder(t *testing.T, uid int, source string) string {
 // writeFolder makes the folder of a trace that belongs to a user.
 func writeFolder(t *testing.T, path string, uid int, files map[string]func(io.Writer) error) {
 	t.Helper()
-	dir, err := folder.Create(path, folder.Owner{UID: uid, GID: uid}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(folder.Create(path, folder.Owner{UID: uid, GID: uid}, false))(t)
 	defer dir.Close()
 
 	for name, write := range files {
@@ -91,21 +86,12 @@ func viewing(t *testing.T, cmd *exec.Cmd) (c *command, url string) {
 // fetch gets a page under a host.
 func fetch(t *testing.T, url, host string) (status int, body string) {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := tracertest.Must(http.NewRequest(http.MethodGet, url, nil))(t)
 
 	request.Host = host
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := tracertest.Must(http.DefaultClient.Do(request))(t)
 	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := tracertest.Must(io.ReadAll(response.Body))(t)
 
 	return response.StatusCode, string(data)
 }
@@ -196,10 +182,7 @@ func testViewOpen(t *testing.T) {
 // Package folder proves which folders are a trace's.
 func testViewRefusals(t *testing.T) {
 	dir, missing := tracedFolder(t, 0, "/src/leak.c"), newFolder(t)
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := tracertest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 
 	for words, arguments := range map[string][]string{
@@ -216,10 +199,7 @@ func testViewRefusals(t *testing.T) {
 func testViewAddress(t *testing.T) {
 	c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"), "--http",
 		"0.0.0.0:0"))
-	machine, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := tracertest.Must(os.Hostname())(t)
 
 	port, found := strings.CutPrefix(url, "http://"+machine+":")
 	if !found {

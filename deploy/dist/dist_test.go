@@ -211,7 +211,8 @@ func testGlibc(t *testing.T) {
 		}
 		guide := read(t, "../../docs/guides/install.md")
 		if !strings.Contains(guide, "| glibc "+newest+" or newer: ") {
-			t.Errorf("%s: it needs glibc %s, which docs/guides/install.md does not say", target, newest)
+			t.Errorf("%s: it needs glibc %s, which docs/guides/install.md does not say", target,
+				newest)
 		}
 		rpm := output(t, "rpm", "-qp", "--requires", find(t, "*."+target.machine+".rpm"))
 		if !strings.Contains(rpm, "libc.so.6(GLIBC_"+newest+")(64bit)\n") {

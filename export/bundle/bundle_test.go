@@ -22,6 +22,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // secret matches the names of testdata/secrets.py, of its user, host, job and folders.
@@ -100,10 +101,7 @@ func TestNumbers(t *testing.T) {
 // versionOf returns the comment of a profile that has the version of allocscope.
 func versionOf(t *testing.T, content []byte) string {
 	t.Helper()
-	p, err := pprof.ParseUncompressed(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(pprof.ParseUncompressed(content))(t)
 
 	for _, comment := range p.Comments {
 		if strings.HasPrefix(comment, "allocscope ") {
@@ -140,10 +138,7 @@ func numbersIn(document any) any {
 // sumsOf has the sums of a profile by sample type and kind, and the number of samples by length.
 func sumsOf(t *testing.T, content []byte) map[string]int64 {
 	t.Helper()
-	p, err := pprof.ParseUncompressed(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(pprof.ParseUncompressed(content))(t)
 
 	sums := make(map[string]int64)
 	for _, s := range p.Sample {
@@ -181,9 +176,7 @@ func TestPublicNames(t *testing.T) {
 
 	// One file and one function have the same pseudonyms in all files.
 	var s summary.Summary
-	if err := json.Unmarshal(files["summary.json"], &s); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(files["summary.json"], &s))
 
 	place := regexp.MustCompile(`^(.+) \((.+):\d+\)$`).FindStringSubmatch(s.Suspects[0].Function)
 	if place == nil || !strings.Contains(growth, place[1]) || !strings.Contains(growth, place[2]) {
@@ -246,9 +239,7 @@ func TestDamagedFolder(t *testing.T) {
 
 		"gpu-snapshot-42.pickle": "okapi",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 
 	files, contents := bundled(t, dir, Options{})
@@ -286,9 +277,7 @@ func TestGPUSnapshot(t *testing.T) {
 	for name, content := range map[string][]byte{
 		"summary.json": s, "gpu-snapshot.pickle": []byte("okapi"),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 
 	for _, options := range []Options{{}, {KeepNames: true}} {
@@ -338,10 +327,7 @@ func TestPprof(t *testing.T) {
 
 func open(t *testing.T, path string) *folder.Folder {
 	t.Helper()
-	dir, err := folder.Open(path, folder.Owner{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(folder.Open(path, folder.Owner{}))(t)
 
 	t.Cleanup(func() { dir.Close() })
 	return dir
@@ -351,15 +337,9 @@ func open(t *testing.T, path string) *folder.Folder {
 func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents) {
 	t.Helper()
 	var archive bytes.Buffer
-	contents, err := Write(t.Context(), &archive, open(t, path), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	contents := tracertest.Must(Write(t.Context(), &archive, open(t, path), o))(t)
 
-	plain, err := gzip.NewReader(&archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := tracertest.Must(gzip.NewReader(&archive))(t)
 
 	files := make(map[string][]byte)
 	for in := tar.NewReader(plain); ; {
@@ -367,9 +347,7 @@ func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents
 		if errors.Is(err, io.EOF) {
 			return files, contents
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 
 		if header.Uname != "" || header.Gname != "" || header.Uid != 0 {
 			t.Errorf(
@@ -381,10 +359,7 @@ func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents
 			)
 		}
 
-		content, err := io.ReadAll(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := tracertest.Must(io.ReadAll(in))(t)
 
 		name, isInside := strings.CutPrefix(header.Name, Name+"/")
 		if !isInside {
@@ -400,16 +375,10 @@ func filesOf(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	files := make(map[string][]byte)
 	for _, pattern := range []string{"*.*", "snapshots/*"} {
-		found, err := filepath.Glob(filepath.Join(path, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := tracertest.Must(filepath.Glob(filepath.Join(path, pattern)))(t)
 
 		for _, file := range found {
-			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			content := tracertest.Must(os.ReadFile(file))(t)
 
 			name := strings.TrimPrefix(file, path+"/")
 			files[name] = decompressed(t, name, content)

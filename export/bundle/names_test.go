@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/doctor"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestEveryText fills each text of a summary with a secret.
@@ -45,9 +46,7 @@ func TestEveryText(t *testing.T) {
 		copied := *s
 		r.summary(&copied)
 		var out bytes.Buffer
-		if err := copied.Write(&out); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, copied.Write(&out))
 
 		if found := secret.FindAll(out.Bytes(), -1); found != nil {
 			t.Errorf(
@@ -204,18 +203,14 @@ func TestEveryTextOfAProfile(t *testing.T) {
 	}}
 
 	newRedactor(nil, nil).profile(p)
-	if err := p.CheckValid(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.CheckValid())
 
 	if found := secret.FindAllString(p.String(), -1); found != nil {
 		t.Errorf("the profile has %q:\n%s", found, p)
 	}
 
 	var out bytes.Buffer
-	if err := p.WriteUncompressed(&out); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.WriteUncompressed(&out))
 
 	if found := secret.FindAllString(out.String(), -1); found != nil {
 		t.Errorf("the file has %q", found)
@@ -272,9 +267,7 @@ func TestWordsOfTheUser(t *testing.T) {
 	}
 	newRedactor(nil, nil).summary(s)
 	var out bytes.Buffer
-	if err := s.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, s.Write(&out))
 	if found := regexp.MustCompile(`cache|worker|denied|python3`).FindAllString(out.String(), -1); found != nil {
 		t.Errorf("%q remain:\n%s", found, out.String())
 	}

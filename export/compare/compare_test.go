@@ -20,6 +20,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestStates(t *testing.T) {
@@ -203,18 +204,14 @@ func TestSums(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, name), file.Bytes(), 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, err)
 		}
 		for _, sample := range []string{"resident_space", "inuse_space", "alloc_space"} {
 			out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-symbolize=none",
 				"-nodecount=10000", "-nodefraction=0", "-edgefraction=0",
 				"-sample_index="+sample, "-diff_base="+filepath.Join(dir, "a"),
 				filepath.Join(dir, "b")).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, err)
 			want := make(map[string]int64)
 			for _, row := range topRow.FindAllSubmatch(out, -1) {
 				if bytes, _ := strconv.ParseInt(string(row[1]), 10, 64); bytes != 0 {

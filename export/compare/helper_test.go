@@ -12,6 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const interval = 512 << 10
@@ -65,9 +66,7 @@ func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64,
 	if err == nil {
 		err = p.RemoveUninteresting()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return p
 }
 
@@ -87,19 +86,13 @@ func bySample(t testing.TB, sample string, before, after *pprof.Profile) *Result
 // compared compares profiles as they are: profiles of equal times are of one trace.
 func compared(t testing.TB, o Options, before, after *pprof.Profile) *Result {
 	t.Helper()
-	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := tracertest.Must(Profiles(Profile{"a", before}, Profile{"b", after}, o))(t)
 	return r
 }
 
 func traces(t testing.TB, before, after *Trace, o Options) *Result {
 	t.Helper()
-	r, err := Traces(before, after, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := tracertest.Must(Traces(before, after, o))(t)
 	return r
 }
 

@@ -189,7 +189,8 @@ func TestInterval(t *testing.T) {
 			r := profiles(t, without, with)
 			s := rowOf(t, r, "leak")
 			if s.State != test.want || r.Components[0].State != test.want {
-				t.Errorf("%d objects of %d bytes: %+v, want %s; component %+v", test.objects, test.size,
+				t.Errorf("%d objects of %d bytes: %+v, want %s; component %+v", test.objects,
+					test.size,
 					s.Difference, test.want, r.Components[0])
 			}
 			if half := s.Change.half(); test.size > 4*interval && half > float64(test.size)/100 {

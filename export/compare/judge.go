@@ -96,8 +96,7 @@ func (r *Result) judge(before, after rate) {
 	}
 
 	d := row{before: before.estimate, after: after.estimate, change: after.minus(before.estimate)}
-	difference := d.difference()
-	r.RSS = &difference
+	r.RSS = new(d.difference())
 
 	outcome := outcomeOf(before, after, d.change)
 	text := words.BeforeAfter(before.text(), after.text())

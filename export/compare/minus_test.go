@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func sumOf(samples []*pprof.Sample, index int) (sum int64) {
@@ -22,21 +24,14 @@ func sumOf(samples []*pprof.Sample, index int) (sum int64) {
 // function.
 func TestMinus(t *testing.T) {
 	a, b := mixed(t, interval)
-	diff, err := Minus(b, a, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	diff := tracertest.Must(Minus(b, a, 1))(t)
 	dir := t.TempDir()
 	files := map[string]string{}
 	for name, p := range map[string]*pprof.Profile{"a": a, "b": b, "d": diff} {
 		var file bytes.Buffer
-		if err := p.Write(&file); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, p.Write(&file))
 		files[name] = filepath.Join(dir, name)
-		if err := os.WriteFile(files[name], file.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(files[name], file.Bytes(), 0o600))
 	}
 
 	top := func(arguments ...string) map[string]int64 {
@@ -45,9 +40,7 @@ func TestMinus(t *testing.T) {
 			"tool", "pprof", "-top", "-unit=B", "-symbolize=none", "-nodecount=10000",
 			"-nodefraction=0", "-edgefraction=0", "-sample_index=resident_space",
 		}, arguments...)...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		rows := make(map[string]int64)
 		for _, row := range topRow.FindAllSubmatch(out, -1) {
 			if bytes, _ := strconv.ParseInt(string(row[1]), 10, 64); bytes != 0 {
@@ -70,10 +63,7 @@ func TestMinus(t *testing.T) {
 	if err != nil || len(none.Sample) != 0 {
 		t.Errorf("a profile less itself has %d samples, %v", len(none.Sample), err)
 	}
-	half, err := Minus(a, a, 0.5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	half := tracertest.Must(Minus(a, a, 0.5))(t)
 	if got, want := sumOf(half.Sample, 4), sumOf(a.Sample, 4)/2; got < want-100 || got > want+100 {
 		t.Errorf("a profile less half of itself is %d, want about %d", got, want)
 	}

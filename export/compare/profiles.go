@@ -63,8 +63,7 @@ func (p Profile) side() Side {
 	}
 
 	if p.TimeNanos > 0 {
-		at := time.Unix(0, p.TimeNanos).UTC()
-		side.Time = &at
+		side.Time = new(time.Unix(0, p.TimeNanos).UTC())
 	}
 
 	return side

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestSampleType(t *testing.T) {
@@ -78,12 +79,8 @@ func hostile(t testing.TB) *pprof.Profile {
 func mustBeSafe(t testing.TB, r *Result) {
 	t.Helper()
 	var text, html bytes.Buffer
-	if err := r.WriteJSON(&text); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.WriteHTML(&html); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.WriteJSON(&text))
+	tracertest.NoError(t, r.WriteHTML(&html))
 	var again Result
 	if err := json.Unmarshal(text.Bytes(), &again); err != nil || !reflect.DeepEqual(&again, r) {
 		t.Errorf("read again: %v, %+v; written: %+v", err, again, *r)
@@ -121,9 +118,7 @@ func TestWriteHTML(t *testing.T) {
 		r.Before.Name, r.Notes = "<i>a</i>", []string{"<u>"}
 		mustBeSafe(t, r)
 		var html bytes.Buffer
-		if err := r.WriteHTML(&html); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, r.WriteHTML(&html))
 		for _, word := range []string{
 			"&lt;/script&gt;&lt;script&gt;alert(1)", "&lt;i&gt;a", "&lt;u&gt;",
 			`data-component="&#34;&gt;&lt;b onclick=x&gt;?"`, `<tr class="vanished">`,
@@ -142,9 +137,7 @@ func TestWriteHTML(t *testing.T) {
 		}
 		r := profiles(t, profileOf(t, 1, held...), profileOf(t, 1))
 		var html bytes.Buffer
-		if err := r.WriteHTML(&html); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, r.WriteHTML(&html))
 		if n := strings.Count(html.String(), "<details><summary>"); n != maxShownStacks ||
 			!strings.Contains(html.String(), "5 more stacks with smaller changes") ||
 			len(r.Stacks) != maxShownStacks+5 {
@@ -154,10 +147,7 @@ func TestWriteHTML(t *testing.T) {
 }
 
 func TestWriteJSON(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/reference/diff.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := tracertest.Must(os.ReadFile("../../docs/reference/diff.md"))(t)
 	p := hostile(t)
 	p.TimeNanos = 1
 	trace := traceWith(t, verdictOf(verdict.ClassLeak, 1, 0, 2), 3)
@@ -167,9 +157,7 @@ func TestWriteJSON(t *testing.T) {
 	r.Stacks = append(r.Stacks, profiles(t, p, p.Copy()).Stacks...)
 	r.Stacks[0].Module = "x"
 	var text bytes.Buffer
-	if err := r.WriteJSON(&text); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.WriteJSON(&text))
 	keys := make(map[string]bool)
 	for _, key := range regexp.MustCompile(`(?m)^ *"([a-z_]+)":`).FindAllStringSubmatch(text.String(),
 		-1) {
@@ -187,12 +175,8 @@ func FuzzProfilesOfAnyFormAreComparedSafely(f *testing.F) {
 	a, b := mixed(f, interval)
 	for _, p := range []*pprof.Profile{a, b, hostile(f)} {
 		var packed, data bytes.Buffer
-		if err := p.WriteUncompressed(&data); err != nil {
-			f.Fatal(err)
-		}
-		if err := p.Write(&packed); err != nil {
-			f.Fatal(err)
-		}
+		tracertest.NoError(f, p.WriteUncompressed(&data))
+		tracertest.NoError(f, p.Write(&packed))
 		f.Add(data.Bytes(), packed.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
@@ -223,9 +207,7 @@ func FuzzSummariesOfAnyFormAreComparedSafely(f *testing.F) {
 	trace.Summary.Process = summary.Process{PID: 7, Command: "\x1b\u202e"}
 	trace.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.5}}
 	var text bytes.Buffer
-	if err := trace.Summary.Write(&text); err != nil {
-		f.Fatal(err)
-	}
+	tracertest.NoError(f, trace.Summary.Write(&text))
 	f.Add(text.Bytes())
 	f.Add([]byte(`{"schema": "allocscope/1", "verdict": "leak", "rate_bytes": 1e308, "rate_low_bytes": -1e308, "rate_high_bytes": 1e308, "steps": {"per_min": 5e-324}, "duration_s": 1e308}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -50,9 +50,7 @@ func put(t *testing.T, text string, path ...string) string {
 
 func do(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 }
 
 // out is a new folder of the user who runs the test.

@@ -16,10 +16,7 @@ const other = 65534 // nobody
 // linked makes a folder of a name in the working directory, and a link to it.
 func linked(t *testing.T, name string, owner Owner) error {
 	t.Helper()
-	f, err := Create(name, owner, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(Create(name, owner, false))(t)
 	defer f.Close()
 	return f.LinkLatest()
 }
@@ -30,10 +27,7 @@ func mustLead(t *testing.T, to string, uid int) {
 	if got, err := os.Readlink(LatestLink); err != nil || got != to {
 		t.Errorf("the link leads to %q, %v; want %q", got, err, to)
 	}
-	info, err := os.Lstat(LatestLink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := tracertest.Must(os.Lstat(LatestLink))(t)
 	if got := info.Sys().(*syscall.Stat_t).Uid; int(got) != uid {
 		t.Errorf("the link belongs to UID %d, want %d", got, uid)
 	}
@@ -51,9 +45,7 @@ func mustBeClean(t *testing.T) {
 func inSharedDirectory(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.Chmod(".", 0o777|os.ModeSticky); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(".", 0o777|os.ModeSticky))
 }
 
 func TestLinkLatest(t *testing.T) {
@@ -75,16 +67,12 @@ func TestLinkLatest(t *testing.T) {
 			mustLead(t, "allocscope-2-b", other)
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		mustLead(t, c.name, c.owner.UID)
 	}
 
 	// Elsewhere root may replace it: a directory of one user.
-	if err := os.Chmod(".", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(".", 0o755))
 	path, err := Choose(nil, "allocscope view", Owner{})
 	if path != "allocscope-2-b" || err != nil {
 		t.Errorf("the latest is %q, %v", path, err)
@@ -98,9 +86,7 @@ func TestLinkLatest(t *testing.T) {
 func TestLinkLatestShared(t *testing.T) {
 	tracertest.NeedsRoot(t) // it gives files away
 	inSharedDirectory(t)
-	if err := linked(t, "allocscope-2-b", Owner{other, other}); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, linked(t, "allocscope-2-b", Owner{other, other}))
 	path, err := Choose(nil, "allocscope view", Owner{other, other})
 	if path != "allocscope-2-b" || err != nil {
 		t.Errorf("the latest is %q, %v", path, err)
@@ -116,13 +102,9 @@ func TestLinkLatestKeeps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			if err := make(); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, make())
 			before, err := os.Lstat(LatestLink)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, err)
 
 			err = linked(t, "allocscope-1-a", Owner{})
 			if err == nil || !strings.Contains(err.Error(), "is no symbolic link") {
@@ -144,15 +126,9 @@ func TestLinkLatestKeeps(t *testing.T) {
 	t.Run("what a link leads to", func(t *testing.T) {
 		t.Chdir(t.TempDir())
 		victim := filepath.Join(t.TempDir(), "victim")
-		if err := os.WriteFile(victim, []byte("mine"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(victim, LatestLink); err != nil {
-			t.Fatal(err)
-		}
-		if err := linked(t, "allocscope-1-a", Owner{other, other}); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(victim, []byte("mine"), 0o600))
+		tracertest.NoError(t, os.Symlink(victim, LatestLink))
+		tracertest.NoError(t, linked(t, "allocscope-1-a", Owner{other, other}))
 		mustLead(t, "allocscope-1-a", other)
 		if text, err := os.ReadFile(victim); err != nil || string(text) != "mine" {
 			t.Errorf("the victim holds %q, %v", text, err)
@@ -185,25 +161,17 @@ func TestChoose(t *testing.T) {
 	}
 
 	for i, name := range []string{"a", "b", "c"} {
-		if err := os.Mkdir(name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Mkdir(name, 0o700))
 		at := time.Now().Add(time.Duration([]int{1, 3, 2}[i]) * time.Hour)
-		if err := os.Chtimes(name, at, at); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Chtimes(name, at, at))
 	}
 	refused("3 folders are named, and one can be shown: the newest is b (allocscope view b)",
 		"a", "b", "c")
 	refused("2 folders are named", "none", "neither")
 
-	if err := os.Symlink("/etc", LatestLink); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Symlink("/etc", LatestLink))
 	refused(`leads out of this folder, to "/etc"`)
 
-	if err := os.Lchown(LatestLink, 1234, 1234); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Lchown(LatestLink, 1234, 1234))
 	refused("belongs to UID 1234, not to you")
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const mib = 1 << 20
@@ -82,9 +83,7 @@ func cache() *growth.GPUCache {
 func written(t testing.TB, c *growth.GPUCache) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, c, started); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, Write(&out, c, started))
 	return out.Bytes()
 }
 
@@ -104,18 +103,10 @@ func startPython(t testing.TB) *python {
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 
-	in, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := tracertest.Must(command.StdinPipe())(t)
+	out := tracertest.Must(command.StdoutPipe())(t)
 
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Start())
 
 	t.Cleanup(func() {
 		_ = in.Close()
@@ -133,9 +124,7 @@ func (p *python) read(t testing.TB, pickle []byte) map[string]any {
 	if err == nil {
 		_, err = p.in.Write(pickle)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/page/pagetest"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // vizFolder is a folder with the viewers of PyTorch 2.6.
@@ -40,9 +41,7 @@ func viz(t *testing.T, script string, c *growth.GPUCache) (results map[string]st
 	}
 
 	file := filepath.Join(t.TempDir(), "gpu-snapshot.pickle")
-	if err := os.WriteFile(file, written(t, c), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(file, written(t, c), 0o600))
 
 	command := exec.Command("/usr/bin/python3", "testdata/viz.py", script, file)
 	command.Stderr = os.Stderr
@@ -138,10 +137,7 @@ func vizServer(t *testing.T, c *growth.GPUCache) *httptest.Server {
 	t.Helper()
 	from := vizFolder(t)
 	read := func(path string) string {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := tracertest.Must(os.ReadFile(path))(t)
 		return string(content)
 	}
 
@@ -239,9 +235,7 @@ func TestMemoryVizInBrowser(t *testing.T) {
 		} {
 			t.Run(c.name+"/"+page, func(t *testing.T) {
 				page, err := browser.Open(server.URL+"/"+page, pagetest.View{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				tracertest.NoError(t, err)
 				t.Cleanup(page.Close)
 
 				err = page.Await(`document.querySelector("svg polygon, svg rect")`)
@@ -315,9 +309,7 @@ func chooseGPU(t *testing.T, page *pagetest.Page, place int) {
 	if err == nil {
 		err = page.Settle()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 }
 
 // testTimeline: blocks from before the events lie at the bottom; the last polygon is the sum of small

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/report"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // results are summaries of real traces, without data that no result shows.
@@ -20,15 +21,9 @@ const results = "../words/testdata/results"
 
 func readTrace(t *testing.T, name string, replace ...string) *report.Trace {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(results, name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := tracertest.Must(os.ReadFile(filepath.Join(results, name+".json")))(t)
 	text := strings.NewReplacer(replace...).Replace(string(raw))
-	s, err := summary.Read(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := tracertest.Must(summary.Read(strings.NewReader(text)))(t)
 	return &report.Trace{Summary: *s, Dir: "/home/zebu user/traces/allocscope-" + name, Rows: rising()}
 }
 
@@ -50,9 +45,7 @@ func rising() (rows []growth.Row) {
 func written(t *testing.T, trace *report.Trace) string {
 	t.Helper()
 	var text strings.Builder
-	if err := Write(&text, trace); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, Write(&text, trace))
 	return text.String()
 }
 

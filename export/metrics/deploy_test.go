@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // rulesFile is the alerts and the recording rules.
@@ -30,23 +32,16 @@ func readRules(t *testing.T) (rules ruleFile) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &rules)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return rules
 }
 
 // dashboardExpressions are all expressions of the dashboard, and the queries of its variables.
 func dashboardExpressions(t *testing.T) (expressions []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/grafana/allocscope.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(os.ReadFile("../../deploy/grafana/allocscope.json"))(t)
 	var dashboard any
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(text, &dashboard))
 
 	var collect func(part any)
 	collect = func(part any) {
@@ -137,10 +132,7 @@ func checkValue(t *testing.T, expression, label, value string) {
 
 // TestRunbooks checks that each alert leads to a heading of the guide, which explains it.
 func TestRunbooks(t *testing.T) {
-	guide, err := os.ReadFile("../../docs/guides/prometheus.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	guide := tracertest.Must(os.ReadFile("../../docs/guides/prometheus.md"))(t)
 	for _, group := range readRules(t).Groups {
 		for _, rule := range group.Rules {
 			if rule.Alert == "" {

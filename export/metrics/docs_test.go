@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/allocscope/allocscope/export/exporttest"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // table is the part of the reference page that has the metrics.
@@ -37,10 +38,7 @@ func TestReference(t *testing.T) {
 		from = "<!-- made by: go test ./export/metrics -update -->\n\n"
 		to   = "\n<!-- end of the table -->\n"
 	)
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tracertest.Must(os.ReadFile(path))(t)
 	before, rest, ok := strings.Cut(string(page), from)
 	got, after, ended := strings.Cut(rest, to)
 	if !ok || !ended {
@@ -48,9 +46,7 @@ func TestReference(t *testing.T) {
 	}
 
 	if *exporttest.Update {
-		if err := os.WriteFile(path, []byte(before+from+table()+to+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, []byte(before+from+table()+to+after), 0o644))
 		return
 	}
 	if got != table() {

@@ -21,6 +21,7 @@ import (
 	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestCollector(t *testing.T) {
@@ -68,19 +69,14 @@ func full() State {
 func registryOf(t *testing.T, s State) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(NewCollector(func() State { return s })); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, registry.Register(NewCollector(func() State { return s })))
 	return registry
 }
 
 // textOf is a scrape, as text.
 func textOf(t *testing.T, s State) string {
 	t.Helper()
-	gathered, err := registryOf(t, s).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gathered := tracertest.Must(registryOf(t, s).Gather())(t)
 	var text bytes.Buffer
 	for _, f := range gathered {
 		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
@@ -94,10 +90,7 @@ func textOf(t *testing.T, s State) string {
 func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	parsed, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := tracertest.Must(parser.TextToMetricFamilies(strings.NewReader(text)))(t)
 	return parsed
 }
 

@@ -7,25 +7,21 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // constantsOf are the values of the constants of a type in a file.
 func constantsOf(t *testing.T, path, of string) (values []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok {
 			return true
 		}
 		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == of {
-			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			value := tracertest.Must(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value))(t)
 			values = append(values, value)
 		}
 		return true

@@ -15,15 +15,14 @@ import (
 	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/page"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // written is a page as a browser gets it.
 func written(t *testing.T, p page.Page) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := page.Write(&out, p); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, page.Write(&out, p))
 	return out.String()
 }
 
@@ -95,10 +94,7 @@ func TestWrite(t *testing.T) {
 		var lock struct {
 			Dependencies map[string]string
 		}
-		manifest, err := os.ReadFile("web/package.json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		manifest := tracertest.Must(os.ReadFile("web/package.json"))(t)
 		if err := json.Unmarshal(manifest, &lock); err != nil || len(lock.Dependencies) == 0 {
 			t.Fatalf("web/package.json has %d dependencies, error %v", len(lock.Dependencies), err)
 		}
@@ -147,15 +143,10 @@ func TestUnitsOfScript(t *testing.T) {
 			float64(int64(x)), units.Count(float64(int64(x))),
 		})
 	}
-	want, err := json.Marshal(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := tracertest.Must(json.Marshal(golden))(t)
 	want = append(want, '\n')
 	if *exporttest.Update {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, want, 0o644))
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%s is not what export/units writes (error %v): go test ./export/page -update, and then make the script say it",

@@ -15,21 +15,15 @@ import (
 
 	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func roundTrip(t *testing.T, held []growth.Holding, info Info) *profile.Profile {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := Write(&buf, held, info); err != nil {
-		t.Fatal(err)
-	}
-	p, err := profile.ParseData(buf.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.CheckValid(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, Write(&buf, held, info))
+	p := tracertest.Must(profile.ParseData(buf.Bytes()))(t)
+	tracertest.NoError(t, p.CheckValid())
 	return p
 }
 
@@ -213,9 +207,7 @@ func TestBuild(t *testing.T) {
 		if gpu := p.Sample[i].Label["gpu"]; !slices.Equal(gpu, []string{"1"}) {
 			t.Errorf("GPU %v", gpu)
 		}
-		if err := DropFrames(p); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, DropFrames(p))
 		for _, sample := range p.Sample {
 			if name := sample.Location[0].Line[0].Function.Name; name == "cuMemAlloc_v2" {
 				t.Errorf("the driver is the leaf of %v", sample.Label)
@@ -260,16 +252,9 @@ func pprofText(t *testing.T, arguments ...string) []byte {
 func profileFile(t *testing.T, held []growth.Holding) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "growth.pb.gz")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(file, held, info()); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(os.Create(path))(t)
+	tracertest.NoError(t, Write(file, held, info()))
+	tracertest.NoError(t, file.Close())
 	return path
 }
 

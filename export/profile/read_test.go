@@ -11,6 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // zipped is a file of one message.
@@ -21,9 +22,7 @@ func zipped(t testing.TB, message []byte) *bytes.Reader {
 	if _, err := w.Write(message); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, w.Close())
 	return bytes.NewReader(out.Bytes())
 }
 
@@ -47,24 +46,15 @@ func forged(t testing.TB, functions int, samples ...[]byte) []byte {
 		p.Location[0].Line[i].Function = f
 	}
 	var out bytes.Buffer
-	if err := p.WriteUncompressed(&out); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.WriteUncompressed(&out))
 	return append(out.Bytes(), bytes.Join(samples, nil)...)
 }
 
 func TestRead(t *testing.T) {
-	p, err := Build(holdings(), info())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(Build(holdings(), info()))(t)
 	var plain, packed bytes.Buffer
-	if err := p.WriteUncompressed(&plain); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Write(&packed); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.WriteUncompressed(&plain))
+	tracertest.NoError(t, p.Write(&packed))
 	for _, data := range []*bytes.Buffer{&plain, &packed} {
 		if got, err := Read(data); err != nil || got.String() != p.String() {
 			t.Errorf("%v, %v", got, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A received profile is a profile sent to a server, decoded by pprof.
@@ -127,10 +128,7 @@ func open(t *testing.T, o Options) *Pusher {
 	if o.Spool == "" {
 		o.Spool = filepath.Join(t.TempDir(), "spool")
 	}
-	p, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(Open(o))(t)
 	p.firstPause = time.Millisecond
 	t.Cleanup(func() { _ = p.Close() })
 	return p
@@ -169,9 +167,7 @@ func newTrace(t *testing.T, processes []summary.TreeProcess, held ...growth.Hold
 	t.Helper()
 	f, err := folder.Create(filepath.Join(t.TempDir(), "out"),
 		folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 
 	for _, name := range []string{folder.WarmupFile, folder.PlateauFile, folder.GrowthFile} {
@@ -199,7 +195,5 @@ func onlyTrace(t *testing.T) trace {
 
 func (p *Pusher) addTrace(t *testing.T, tr trace) {
 	t.Helper()
-	if err := p.AddFolder(tr.Folder, tr.summary); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.AddFolder(tr.Folder, tr.summary))
 }

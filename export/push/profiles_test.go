@@ -13,9 +13,8 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
-
-func rank(n int) *int { return &n }
 
 func TestAddFolder(t *testing.T) {
 	cached := heap(stack(11, "shrunk"), -700, 300) // one value shrank, the other did not
@@ -28,9 +27,9 @@ func TestAddFolder(t *testing.T) {
 	other.Kind = growth.KindMmap
 	tr := newTrace(t, []summary.TreeProcess{
 		{PID: 10, Traced: true, Role: growth.RoleTrainer},
-		{PID: 11, Traced: true, Role: growth.RoleRank, Rank: rank(3), Identity: &summary.Identity{
-			Job: "42", RunID: "run", SlurmJob: "42", Rank: rank(3), LocalRank: rank(1),
-			WorldSize: rank(8), Node: "n1", Pod: "p", Container: "c",
+		{PID: 11, Traced: true, Role: growth.RoleRank, Rank: new(3), Identity: &summary.Identity{
+			Job: "42", RunID: "run", SlurmJob: "42", Rank: new(3), LocalRank: new(1),
+			WorldSize: new(8), Node: "n1", Pod: "p", Container: "c",
 		}},
 		{PID: 12, Role: growth.RoleLauncher},
 	},
@@ -40,9 +39,7 @@ func TestAddFolder(t *testing.T) {
 	s := newServer(t)
 	p := open(t, Options{URL: s.URL, Labels: map[string]string{"team": "vision"}})
 	p.addTrace(t, tr)
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 6) // two processes, three phases
 
 	common := map[string]string{
@@ -153,9 +150,7 @@ func TestAddFolderEqualLabels(t *testing.T) {
 	s := newServer(t)
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, tr)
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 3)
 	for _, got := range s.taken {
 		// The addresses differ, the stacks do not.
@@ -178,9 +173,7 @@ func TestAddFolderHostileNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.addTrace(t, tr)
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 6)
 	for i, got := range s.taken {
 		for name, value := range got.labels {
@@ -206,9 +199,7 @@ func TestAddFolderLarge(t *testing.T) {
 	s := newServer(t)
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, newTrace(t, nil, held...))
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 3)
 	for _, got := range s.taken {
 		var have int64
@@ -218,9 +209,7 @@ func TestAddFolderLarge(t *testing.T) {
 			rest = rest || sample.Location[0].Line[0].Function.Name == smallerStacks
 		}
 		var size counter
-		if err := got.WriteUncompressed(&size); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, got.WriteUncompressed(&size))
 		largest := got.Sample[0].Location[0].Line[0].Function.Name
 		if have != sum || !rest || size > maxProfileBytes ||
 			!strings.HasPrefix(largest, "function_5999") {

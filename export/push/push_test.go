@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestFlushFaults(t *testing.T) {
@@ -46,9 +48,7 @@ func TestFlushFaults(t *testing.T) {
 
 	p := open(t, Options{URL: s.URL + "/behind/a/proxy"})
 	p.addTrace(t, onlyTrace(t))
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 3)
 	want := Stats{Sent: 3, Retried: 6}
 	if got := p.Stats(); got != want {
@@ -77,9 +77,7 @@ func TestFlushRefused(t *testing.T) {
 
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, onlyTrace(t))
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 2)
 	if got := p.Stats(); got.Sent != 2 || got.Refused != 1 || got.Waiting != 0 {
 		t.Errorf("%+v", got)
@@ -88,12 +86,8 @@ func TestFlushRefused(t *testing.T) {
 	// The operator moves it back.
 	name := first + ".json"
 	aside := filepath.Join(p.Directory(), refusedDir, name)
-	if err := os.Rename(aside, filepath.Join(p.Directory(), name)); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Rename(aside, filepath.Join(p.Directory(), name)))
+	tracertest.NoError(t, p.Flush(t.Context()))
 	got := p.Stats()
 	if got.Refused != 2 || !strings.Contains(got.Problem, "400 Bad Request: too?[31m old!") ||
 		len(got.Problem) > maxProblemBytes {
@@ -196,9 +190,7 @@ func TestFlushSlow(t *testing.T) {
 	if got := p.Stats(); got.Retried != 0 || got.Waiting != 3 {
 		t.Errorf("%+v", got)
 	}
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 3)
 }
 
@@ -236,9 +228,7 @@ func TestRestart(t *testing.T) {
 	waitFor(t, func() bool { return first.Stats().Retried > 5 }) // each was tried
 	cancel()
 	<-flushed
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, first.Close())
 	// A process that was killed while it wrote left this.
 	if err := os.WriteFile(filepath.Join(first.Directory(), ".new"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -250,9 +240,7 @@ func TestRestart(t *testing.T) {
 	elsewhere := newServer(t)
 	for url, want := range map[string]int{elsewhere.URL: 0, s.URL: 3} {
 		p := open(t, Options{URL: url, Spool: spool})
-		if err := p.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, p.Flush(t.Context()))
 		if got := p.Stats(); got.Sent != uint64(want) {
 			t.Errorf("%+v, want %d sent", got, want)
 		}
@@ -291,19 +279,13 @@ func TestKilled(t *testing.T) {
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
 	child.Env = append(os.Environ(), killedSpool+"="+spool, killedURL+"="+s.URL,
 		"TMPDIR="+t.TempDir()) // which it does not remove itself
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, child.Start())
 	<-reached
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, child.Process.Kill())
 	_ = child.Wait()
 
 	p := open(t, Options{URL: s.URL, Spool: spool})
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 3)
 	if got := p.Stats(); len(s.bodies) != 3 || got.Sent != 2 {
 		t.Errorf("%d IDs, %+v", len(s.bodies), got)
@@ -335,9 +317,7 @@ func TestAuthentication(t *testing.T) {
 	dir := t.TempDir()
 	secret := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	s := newServer(t)
@@ -357,9 +337,7 @@ func TestAuthentication(t *testing.T) {
 		if o.TokenFile != "" {
 			secret("token", "rotated\n")
 		}
-		if err := p.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, p.Flush(t.Context()))
 	}
 
 	want := []string{"team-a ", " Basic bWU6c2VzYW1l", " Bearer rotated"}
@@ -381,9 +359,7 @@ func TestAuthentication(t *testing.T) {
 		}
 		p := open(t, Options{URL: s.URL, TokenFile: secret("token", "abc")})
 		p.addTrace(t, onlyTrace(t))
-		if err := p.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, p.Flush(t.Context()))
 		s.once(t, 3)
 	})
 
@@ -392,9 +368,7 @@ func TestAuthentication(t *testing.T) {
 		path := secret("token", "abc")
 		p := open(t, Options{URL: s.URL, TokenFile: path})
 		p.addTrace(t, onlyTrace(t))
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Remove(path))
 		flushed := make(chan error)
 		go func() { flushed <- p.Flush(t.Context()) }()
 		waitFor(t, func() bool { return p.Stats().Retried > 0 })
@@ -410,25 +384,15 @@ func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, []byte(text), mode))
+		tracertest.NoError(t, os.Chmod(path, mode))
 		return path
 	}
 	public := filepath.Join(dir, "public")
-	if err := os.Mkdir(public, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(public, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Mkdir(public, 0o700))
+	tracertest.NoError(t, os.Chmod(public, 0o777))
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(t.TempDir(), link); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Symlink(t.TempDir(), link))
 	const url = "http://127.0.0.1:1"
 	label := func(name, value string) Options {
 		return Options{URL: url, Labels: map[string]string{name: value}}

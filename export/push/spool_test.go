@@ -9,15 +9,14 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // IDs of profiles that wait, the oldest first.
 func waitingIDs(t *testing.T, p *Pusher) (ids []string) {
 	t.Helper()
-	waiting, err := p.spool.list()
-	if err != nil {
-		t.Fatal(err)
-	}
+	waiting := tracertest.Must(p.spool.list())(t)
 	for _, w := range waiting {
 		ids = append(ids, strings.TrimSuffix(w.name, ".json"))
 	}
@@ -39,10 +38,7 @@ func TestSpoolFull(t *testing.T) {
 	}
 
 	t.Run("what is being sent stays", func(t *testing.T) {
-		c, err := p.spool.claim(got[0] + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := tracertest.Must(p.spool.claim(got[0] + ".json"))(t)
 		defer c.release()
 		p.addTrace(t, tr)
 		if after := waitingIDs(t, p); len(after) != 5 || after[0] != got[0] || after[1] != got[4] {
@@ -64,10 +60,7 @@ func TestSpoolDamaged(t *testing.T) {
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, onlyTrace(t))
 	ids := waitingIDs(t, p)
-	good, err := os.ReadFile(filepath.Join(p.Directory(), ids[0]+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := tracertest.Must(os.ReadFile(filepath.Join(p.Directory(), ids[0]+".json")))(t)
 	flipped := []byte(strings.Replace(string(good), ids[0], uuid.NewString(), 1))
 	at := strings.Index(string(good), "rawProfile") + len(`rawProfile":"`) + 60
 	broken := slices.Clone(good)
@@ -77,9 +70,7 @@ func TestSpoolDamaged(t *testing.T) {
 	put := func(make func(path string) error) {
 		t.Helper()
 		damaged++
-		if err := make(filepath.Join(p.Directory(), uuid.NewString()+".json")); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, make(filepath.Join(p.Directory(), uuid.NewString()+".json")))
 	}
 	for _, content := range [][]byte{
 		nil, []byte("{}"), []byte(`{"series":[{"labels":[],"samples":[]}]}`), good[:len(good)/2],
@@ -92,16 +83,10 @@ func TestSpoolDamaged(t *testing.T) {
 	put(func(path string) error { return unix.Mkfifo(path, 0o600) })
 	put(func(path string) error { return os.Mkdir(path, 0o700) })
 	damaged++
-	if err := os.WriteFile(filepath.Join(p.Directory(), ids[0]+".json"), broken, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(p.Directory(), "notes.txt"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(filepath.Join(p.Directory(), ids[0]+".json"), broken, 0o600))
+	tracertest.NoError(t, os.WriteFile(filepath.Join(p.Directory(), "notes.txt"), nil, 0o600))
 
-	if err := p.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Flush(t.Context()))
 	s.once(t, 2)
 	if got := p.Stats(); got.Damaged != uint64(damaged) || got.Waiting != 0 {
 		t.Errorf("%+v, want %d damaged", got, damaged)
@@ -120,22 +105,14 @@ func TestSpoolAside(t *testing.T) {
 	for range 4 {
 		p.addTrace(t, tr)
 		for _, id := range waitingIDs(t, p) {
-			c, err := p.spool.claim(id + ".json")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.moveTo(refusedDir); err != nil {
-				t.Fatal(err)
-			}
+			c := tracertest.Must(p.spool.claim(id + ".json"))(t)
+			tracertest.NoError(t, c.moveTo(refusedDir))
 			c.release()
 			all = append(all, id+".json")
 		}
 	}
 
-	aside, err := os.ReadDir(filepath.Join(p.Directory(), refusedDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	aside := tracertest.Must(os.ReadDir(filepath.Join(p.Directory(), refusedDir)))(t)
 	var kept []string
 	for _, f := range aside {
 		kept = append(kept, f.Name())

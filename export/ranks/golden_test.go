@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // testdata/traces are real traces of 8 ranks for 90 s each. All keep 25,000 bytes in each
@@ -21,25 +22,17 @@ func recorded(t *testing.T, number *int) *Result {
 	}
 
 	open := func(path string) *folder.Folder {
-		dir, err := folder.Open(path, folder.Owner{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := tracertest.Must(folder.Open(path, folder.Owner{}))(t)
 		t.Cleanup(func() { dir.Close() })
 		return dir
 	}
 	var all []Rank
 	for _, path := range paths {
-		found, err := ReadFolder(open(path), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := tracertest.Must(ReadFolder(open(path), path))(t)
 		all = append(all, found...)
 	}
 	job, all, err := OfJob(all, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	r := Find(job, all, 0.05)
 	rank, median, ok := r.Pair(number)
@@ -52,9 +45,7 @@ func recorded(t *testing.T, number *int) *Result {
 			t.Fatal(err)
 		}
 	}
-	if err := r.CompareTraces(rank, median, traces[0], traces[1]); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.CompareTraces(rank, median, traces[0], traces[1]))
 	return r
 }
 
@@ -62,12 +53,8 @@ func TestGolden(t *testing.T) {
 	six := 6
 	for name, r := range map[string]*Result{"outlier": recorded(t, nil), "chosen": recorded(t, &six)} {
 		var text, json bytes.Buffer
-		if err := r.WriteText(&text, 5); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.WriteJSON(&json); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, r.WriteText(&text, 5))
+		tracertest.NoError(t, r.WriteJSON(&json))
 		exporttest.Golden(t, name+".txt", text.Bytes())
 		exporttest.Golden(t, name+".json", json.Bytes())
 	}
@@ -87,13 +74,8 @@ func TestRecorded(t *testing.T) {
 	}
 
 	var file bytes.Buffer
-	if err := r.WriteProfile(&file); err != nil {
-		t.Fatal(err)
-	}
-	p, err := compare.ParseProfile(&file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.WriteProfile(&file))
+	p := tracertest.Must(compare.ParseProfile(&file))(t)
 	gained := make(map[string]int64)
 	for _, s := range p.Sample {
 		gained[s.Location[0].Line[0].Function.Name] += s.Value[4]

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/page/pagetest"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestPage opens pages in Chromium, which reports their violations, and counts the elements shown.
@@ -36,17 +37,10 @@ func TestPage(t *testing.T) {
 		"none":     {Find("", nil, 0.05), 0, "", false},
 	} {
 		var page bytes.Buffer
-		if err := test.result.WriteHTML(&page); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, test.result.WriteHTML(&page))
 		path := filepath.Join(t.TempDir(), "ranks.html")
-		if err := os.WriteFile(path, page.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		opened, err := browser.Open(path, pagetest.View{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, page.Bytes(), 0o600))
+		opened := tracertest.Must(browser.Open(path, pagetest.View{}))(t)
 
 		var shown struct {
 			Dots, Rows, Out, Tables int
@@ -77,10 +71,7 @@ func TestPage(t *testing.T) {
 		if faults, err := opened.Faults(); err != nil || len(faults) > 0 {
 			t.Errorf("%s: %v %s", name, err, fmt.Sprint(faults))
 		}
-		violations, err := opened.Violations(string(axe))
-		if err != nil {
-			t.Fatal(err)
-		}
+		violations := tracertest.Must(opened.Violations(string(axe)))(t)
 		for _, v := range violations {
 			t.Errorf("%s: %s", name, v)
 		}

@@ -434,8 +434,7 @@ func (k *Rank) SetNumber(number int) { k.Rank, k.Name = &number, fmt.Sprintf("ra
 // SetRSS sets the RSS in bytes, where it is one.
 func (k *Rank) SetRSS(bytes float64) {
 	if bytes >= 0 && bytes <= maxExact {
-		whole := int64(bytes)
-		k.RSS = &whole
+		k.RSS = new(int64(bytes))
 	}
 }
 

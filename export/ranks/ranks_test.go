@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const mib = 1 << 20
@@ -181,7 +182,8 @@ func TestLocalNumbers(t *testing.T) {
 	r = Find("", append([]Rank{before}, all...), 0.05)
 	first := r.Ranks[0]
 	if len(r.Ranks) != 4 || first.Name != "rank 3" || first.Node != "node-0" || len(r.Notes) != 1 {
-		t.Errorf("%d ranks, first %s on %s, notes %q", len(r.Ranks), first.Name, first.Node, r.Notes)
+		t.Errorf("%d ranks, first %s on %s, notes %q", len(r.Ranks), first.Name, first.Node,
+			r.Notes)
 	}
 }
 
@@ -331,21 +333,14 @@ func TestTraceLengths(t *testing.T) {
 	of := profileOf(map[string]int64{"step": 75 * mib})
 	with := profileOf(map[string]int64{"step": 6 * mib})
 	of.DurationNanos, with.DurationNanos = 75e9, 6e9
-	if err := r.CompareProfiles(rank, median, of, with); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.CompareProfiles(rank, median, of, with))
 	if c := r.Comparison; c.Site != SiteUnknown || c.Total.Change.Bytes != 0 {
 		t.Errorf("%s, total %+v", c.sentence(), c.Total)
 	}
 
 	var file bytes.Buffer
-	if err := r.WriteProfile(&file); err != nil {
-		t.Fatal(err)
-	}
-	p, err := pprof.Parse(&file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.WriteProfile(&file))
+	p := tracertest.Must(pprof.Parse(&file))(t)
 	for _, s := range p.Sample {
 		if s.Value[0] != 0 {
 			t.Errorf("the profile has %d bytes", s.Value[0])
@@ -362,13 +357,9 @@ func TestAlone(t *testing.T) {
 	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
 	rank, median, _ := r.Pair(nil)
 	of := profileOf(map[string]int64{"step": 75 * mib})
-	if err := r.CompareProfiles(rank, median, of, nil); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.CompareProfiles(rank, median, of, nil))
 	var text bytes.Buffer
-	if err := r.WriteText(&text, 0); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.WriteText(&text, 0))
 
 	const want = "\nrank 3 grows most by step (train.py:7); " +
 		"whether rank 0 (the median) grows there, too, is not known\n"
@@ -382,13 +373,9 @@ func TestNoRows(t *testing.T) {
 	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
 	rank, median, _ := r.Pair(nil)
 	of := profileOf(map[string]int64{"step": mib})
-	if err := r.CompareProfiles(rank, median, of, profileOf(nil)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.CompareProfiles(rank, median, of, profileOf(nil)))
 	var text bytes.Buffer
-	if err := r.WriteText(&text, 0); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.WriteText(&text, 0))
 
 	const want = "\n\n8 more ranks, +9.80 MiB/min to +60.0 MiB/min: --limit, --json\n"
 	if !strings.HasSuffix(text.String(), want) {
@@ -409,9 +396,7 @@ func TestHostileNames(t *testing.T) {
 
 	var text, page, out bytes.Buffer
 	for _, err := range []error{r.WriteText(&text, 20), r.WriteHTML(&page), r.WriteJSON(&out)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 	}
 	for i, line := range strings.Split(text.String(), "\n") {
 		if len([]rune(line)) > 100 || strings.ContainsAny(line, "\x1b\u202e") {
@@ -434,9 +419,7 @@ func TestLargeJob(t *testing.T) {
 	rates[2777] = 40
 	r := Find("", ranksOf(rates...), 0.01)
 	var text bytes.Buffer
-	if err := r.WriteText(&text, 2); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, r.WriteText(&text, 2))
 	for _, want := range []string{"RANK 2777 STANDS OUT", "4094 more ranks, +9.00 MiB/min to +11.0 MiB/min"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())

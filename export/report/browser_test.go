@@ -9,34 +9,26 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/page/pagetest"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // reportFile is the report of a trace, on disk.
 func reportFile(t testing.TB, trace *Trace) string {
 	t.Helper()
 	var page bytes.Buffer
-	if err := Write(&page, trace); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, Write(&page, trace))
 	path := filepath.Join(t.TempDir(), "report.html")
-	if err := os.WriteFile(path, page.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, page.Bytes(), 0o600))
 	return path
 }
 
 // open opens a report, and waits until both charts have been drawn.
 func open(t testing.TB, browser *pagetest.Browser, path string, view pagetest.View) *pagetest.Page {
 	t.Helper()
-	page, err := browser.Open(path, view)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tracertest.Must(browser.Open(path, view))(t)
 	t.Cleanup(page.Close)
 	const drawn = `document.querySelector("#timeline-chart canvas") && document.querySelector("#flame-chart svg g")`
-	if err := page.Await(drawn); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, page.Await(drawn))
 	return page
 }
 
@@ -54,9 +46,7 @@ func BenchmarkOpenReport(b *testing.B) {
 		page := open(b, browser, path, pagetest.View{})
 		var milliseconds float64
 		const now = `new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))`
-		if err := page.Evaluate(now, &milliseconds); err != nil {
-			b.Fatal(err)
-		}
+		tracertest.NoError(b, page.Evaluate(now, &milliseconds))
 		page.Close()
 		total += milliseconds
 	}
@@ -78,9 +68,7 @@ func mustBeSound(t *testing.T, page *pagetest.Page) {
 
 func evaluated(t *testing.T, page *pagetest.Page, expression string) (text string) {
 	t.Helper()
-	if err := page.Evaluate(expression, &text); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, page.Evaluate(expression, &text))
 	return text
 }
 
@@ -95,9 +83,7 @@ func TestFlameGraphInBrowser(t *testing.T) {
 				"what was reserved on GPUs since the baseline: 500 MiB",
 			} {
 				button := fmt.Sprintf(`input[name="memory"][value="%d"]`, i)
-				if err := page.Click(button); err != nil {
-					t.Fatal(err)
-				}
+				tracertest.NoError(t, page.Click(button))
 				got := evaluated(t, page,
 					`[...document.querySelectorAll("#flame-chart svg")].filter(svg => svg.clientWidth > 0).map(svg => svg.querySelector("g").getAttribute("aria-label")).join("|")`)
 				if !strings.HasPrefix(got, want) || strings.Contains(got, "|") {
@@ -171,10 +157,7 @@ func TestReportInBrowser(t *testing.T) {
 				t.Fatalf("%v (npm --prefix export/page/web ci gets it)", err)
 			}
 
-			violations, err := page.Violations(string(axe))
-			if err != nil {
-				t.Fatal(err)
-			}
+			violations := tracertest.Must(page.Violations(string(axe)))(t)
 			for _, v := range violations {
 				t.Errorf("%s: %s", view, v)
 			}
@@ -186,9 +169,7 @@ func TestReportInBrowser(t *testing.T) {
 		t.Parallel()
 		page := openTrace(t, largeTrace(t), pagetest.View{})
 		answer := func(selector string) string {
-			if err := page.Still(selector); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, page.Still(selector))
 			return evaluated(t, page, "document.querySelector('"+selector+"').textContent")
 		}
 		for _, c := range []struct{ over, says string }{
@@ -200,9 +181,7 @@ func TestReportInBrowser(t *testing.T) {
 			if err == nil {
 				err = page.Move(box.At(0.3, 0.5))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, err)
 			if answer(c.says) == before {
 				t.Errorf("over %s the page says nothing new: %q", c.over, before)
 			}

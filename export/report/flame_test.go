@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/growthtest"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // flameSum is the memory of a function: itself, and with all that it calls.
@@ -51,17 +52,11 @@ func pprofSums(t *testing.T, p *pprof.Profile) map[string]flameSum {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), folder.GrowthFile)
 	var file bytes.Buffer
-	if err := p.Write(&file); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.Write(&file))
+	tracertest.NoError(t, os.WriteFile(path, file.Bytes(), 0o600))
 	out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-nodefraction=0",
 		"-nodecount=1000000", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	sums := make(map[string]flameSum)
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
@@ -88,10 +83,7 @@ func hostFlame(p *pprof.Profile) (*flameData, error) {
 // drawn is the flame graph of the resident memory of holdings.
 func drawn(t *testing.T, held ...growth.Holding) *flameData {
 	t.Helper()
-	f, err := hostFlame(built(t, held...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(hostFlame(built(t, held...)))(t)
 	return f
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestGPUSection(t *testing.T) {
@@ -73,9 +74,7 @@ func TestGPUSection(t *testing.T) {
 		s.GPUMemory = slices.Repeat([]summary.GPUMemory{d}, 200)
 		v, _ := pageOf(&Trace{Summary: s})
 		var out bytes.Buffer
-		if err := body.ExecuteTemplate(&out, "body", v); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, body.ExecuteTemplate(&out, "body", v))
 		text := out.String()
 		if len(text) > 500_000 || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 			t.Errorf("it has %d bytes", len(text))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // largeTrace is the trace of four hours of a large program: 60 snapshots, a row a second, 2,000
@@ -61,9 +62,7 @@ func manyHoldings(random *rand.Rand) []growth.Holding {
 
 func TestReportSize(t *testing.T) {
 	var out bytes.Buffer
-	if err := Write(&out, largeTrace(t)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, Write(&out, largeTrace(t)))
 	// The rest is for the script and the style.
 	if out.Len() > 4_500_000 || out.Len() < 500_000 {
 		t.Errorf("it has %d bytes", out.Len())
@@ -74,12 +73,8 @@ func BenchmarkReport(b *testing.B) {
 	dir := folderOf(b, written(b, largeTrace(b)))
 	for b.Loop() {
 		trace, err := Read(dir)
-		if err != nil {
-			b.Fatal(err)
-		}
+		tracertest.NoError(b, err)
 		err = dir.WriteFile(folder.ReportFile, func(w io.Writer) error { return Write(w, trace) })
-		if err != nil {
-			b.Fatal(err)
-		}
+		tracertest.NoError(b, err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // written are the files of a trace.
@@ -28,9 +29,7 @@ func written(t testing.TB, trace *Trace) map[string][]byte {
 	var s, timeline, grown bytes.Buffer
 	w, _ := rows.NewTimelineWriter(&timeline)
 	err := errors.Join(trace.Summary.Write(&s), w.Write(trace.Rows...), trace.Growth.Write(&grown))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return map[string][]byte{
 		folder.SummaryFile: s.Bytes(), folder.TimelineFile: timeline.Bytes(),
 		folder.GrowthFile: grown.Bytes(),
@@ -42,28 +41,21 @@ func folderOf(t testing.TB, files map[string][]byte) *folder.Folder {
 	t.Helper()
 	folder, err := folder.Create(filepath.Join(t.TempDir(), "out"),
 		folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { folder.Close() })
 	for name, content := range files {
 		if content == nil {
 			continue
 		}
 		write := func(w io.Writer) error { _, err := w.Write(content); return err }
-		if err := folder.WriteFile(name, write); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, folder.WriteFile(name, write))
 	}
 	return folder
 }
 
 func TestRead(t *testing.T) {
 	want := leakingTrace(t)
-	got, err := Read(folderOf(t, written(t, want)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := tracertest.Must(Read(folderOf(t, written(t, want))))(t)
 	want.Dir = got.Dir
 	var a, b bytes.Buffer
 	if Write(&a, got) != nil || Write(&b, want) != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
@@ -102,10 +94,7 @@ func TestRead(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				files := maps.Clone(whole)
 				files[test.file] = test.content
-				trace, err := Read(folderOf(t, files))
-				if err != nil {
-					t.Fatal(err)
-				}
+				trace := tracertest.Must(Read(folderOf(t, files)))(t)
 				page := show(t, trace)
 				page.mustSay(t, "losses", test.says)
 				if (page.data.Flame != nil) != test.flame || len(trace.Rows) != test.rows ||
@@ -137,9 +126,7 @@ func TestRead(t *testing.T) {
 		}
 		var all bytes.Buffer
 		w, _ := rows.NewTimelineWriter(&all)
-		if err := w.Write(leakingTrace(t).Rows[0]); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, w.Write(leakingTrace(t).Rows[0]))
 		line := all.Bytes()[bytes.IndexByte(all.Bytes(), '\n')+1:]
 		var trace Trace
 		err := trace.readRows(io.MultiReader(&all, bytes.NewReader(bytes.Repeat(line, 500_100))))
@@ -156,10 +143,7 @@ func TestRead(t *testing.T) {
 			PID: 50, Role: growth.RoleRank, Traced: true, LastS: 300,
 		})
 		var processes bytes.Buffer
-		w, err := rows.NewProcessesWriter(&processes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := tracertest.Must(rows.NewProcessesWriter(&processes))(t)
 		sums := slices.Clone(want.Rows)
 		for i, row := range want.Rows {
 			if i == 7 {
@@ -169,9 +153,7 @@ func TestRead(t *testing.T) {
 			other := growth.ProcessSample{PID: 50, Sample: row.Sample}
 			other.RSS = 1000 * mib
 			sums[i].RSS += 1000 * mib
-			if err := w.Write(other, traced); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, w.Write(other, traced))
 		}
 		want.Rows[7].Sample = growth.UnknownSample()
 		want.Rows[7].Elapsed = sums[7].Elapsed
@@ -186,10 +168,7 @@ func TestRead(t *testing.T) {
 			"cut":     {processes.Bytes()[:processes.Len()/2], 150, "cut short"},
 		} {
 			files[folder.ProcessesFile] = test.processes
-			got, err := Read(folderOf(t, files))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := tracertest.Must(Read(folderOf(t, files)))(t)
 			known := 0
 			for i, row := range got.Rows {
 				if row.RSS == growth.Unknown {
@@ -225,9 +204,7 @@ func packed(data []byte) []byte {
 func FuzzRead(f *testing.F) {
 	unpacked := func(trace *Trace) []byte {
 		var plain bytes.Buffer
-		if err := trace.Growth.WriteUncompressed(&plain); err != nil {
-			f.Fatal(err)
-		}
+		tracertest.NoError(f, trace.Growth.WriteUncompressed(&plain))
 		return plain.Bytes()
 	}
 	files, grown := written(f, leakingTrace(f)), unpacked(leakingTrace(f))

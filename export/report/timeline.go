@@ -125,8 +125,7 @@ func known(value int64) *int64 {
 	if value < 0 {
 		return nil
 	}
-	value = min(value, maxExact)
-	return &value
+	return new(min(value, maxExact))
 }
 
 // tracedAt is the number of traced processes at each row.

@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func pointer[T any](value T) *T { return &value }
@@ -278,9 +279,7 @@ func built(t testing.TB, held ...growth.Holding) *pprof.Profile {
 	t.Helper()
 	p, err := profile.Build(held,
 		profile.Info{Processes: map[int]string{42: "python3", 50: "worker"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return p
 }
 
@@ -293,17 +292,10 @@ type shownPage struct {
 func show(t testing.TB, trace *Trace) shownPage {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, trace); err != nil {
-		t.Fatal(err)
-	}
-	root, err := html.Parse(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, Write(&out, trace))
+	root := tracertest.Must(html.Parse(&out))(t)
 	page := shownPage{root: root}
-	if err := json.Unmarshal([]byte(text(page.byID(t, "data"))), &page.data); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal([]byte(text(page.byID(t, "data"))), &page.data))
 	return page
 }
 

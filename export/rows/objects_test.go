@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestObjects(t *testing.T) {
@@ -30,13 +31,8 @@ func TestObjects(t *testing.T) {
 	if err == nil {
 		err = w.Write(ObjectRowsOf(result)...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := csv.NewReader(&buf).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
+	read := tracertest.Must(csv.NewReader(&buf).ReadAll())(t)
 	if len(read) != 1+maxObjectTypes {
 		t.Fatalf("%d lines", len(read))
 	}

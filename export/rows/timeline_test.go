@@ -10,19 +10,15 @@ import (
 
 	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func writeTimeline(t *testing.T, timeline []growth.Row) []byte {
 	t.Helper()
 	var buf bytes.Buffer
-	w, err := NewTimelineWriter(&buf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := tracertest.Must(NewTimelineWriter(&buf))(t)
 	for _, s := range timeline {
-		if err := w.Write(s); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, w.Write(s))
 	}
 	return buf.Bytes()
 }
@@ -73,10 +69,7 @@ func TestTimeline(t *testing.T) {
 	if string(text) != timelineText {
 		t.Errorf("got\n%s\nwant\n%s", text, timelineText)
 	}
-	got, err := ReadTimeline(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := tracertest.Must(ReadTimeline(bytes.NewReader(text)))(t)
 	if !reflect.DeepEqual(got, timeline) {
 		t.Errorf("got %+v, want %+v", got, timeline)
 	}
@@ -166,13 +159,8 @@ func TestProcesses(t *testing.T) {
 		{PID: 8, Sample: growth.Sample{Elapsed: time.Second, RSS: 3}},
 	}
 	var buf bytes.Buffer
-	w, err := NewProcessesWriter(&buf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Write(want...); err != nil {
-		t.Fatal(err)
-	}
+	w := tracertest.Must(NewProcessesWriter(&buf))(t)
+	tracertest.NoError(t, w.Write(want...))
 	if !strings.HasPrefix(buf.String(), "time_s,pid,rss_bytes,") ||
 		!strings.Contains(buf.String(), "\n1.000,7,1,2,") {
 		t.Errorf("got\n%s", buf.String())
@@ -196,10 +184,7 @@ func FuzzReadTimeline(f *testing.F) {
 		if err != nil {
 			return
 		}
-		second, err := ReadTimeline(bytes.NewReader(writeTimeline(t, first)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		second := tracertest.Must(ReadTimeline(bytes.NewReader(writeTimeline(t, first))))(t)
 		if !reflect.DeepEqual(first, second) {
 			t.Errorf("%+v became %+v", first, second)
 		}

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestNumber(t *testing.T) {
@@ -47,10 +49,7 @@ func TestNumber(t *testing.T) {
 		for range 20_000 {
 			text := strconv.FormatFloat(math.Ldexp(random.NormFloat64(), random.IntN(120)-60),
 				"feg"[random.IntN(3)], random.IntN(20)-1, 64)
-			want, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := tracertest.Must(strconv.ParseFloat(text, 64))(t)
 			if got, n := number(text); got != want || n != len(text) {
 				t.Fatalf("%s is read as %g in %d bytes", text, got, n)
 			}

@@ -89,8 +89,7 @@ func (p *Period) isExact(pid int) bool {
 func (a *Accumulation) setUndecided(h growth.Holding, end *growth.Snapshot) {
 	a.UndecidedReason = h.Undecided
 	if h.Longer > 0 {
-		seconds := Seconds(h.Longer)
-		a.LongerS = &seconds
+		a.LongerS = new(Seconds(h.Longer))
 	}
 
 	if h.Undecided == growth.UndecidedUntrackable && end != nil {
@@ -185,8 +184,7 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
 
 	for i := range entries {
 		if mean, ok := ages[i].Mean(); ok {
-			seconds := Seconds(mean)
-			entries[i].AgeS = &seconds
+			entries[i].AgeS = new(Seconds(mean))
 		}
 	}
 }

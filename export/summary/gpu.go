@@ -146,8 +146,8 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 	d.Breakdown = GPUBreakdownOf(breakdown.GPU(c.Start, c.End), c.Components, c.Rows)
 	for i := range d.Curves {
 		curve := &c.Judgement.Curves[i]
-		start, end := curve.At(c.Start.Elapsed.Seconds()), curve.At(c.End.Elapsed.Seconds())
-		d.Curves[i].StartBytes, d.Curves[i].EndBytes = &start, &end
+		d.Curves[i].StartBytes = new(curve.At(c.Start.Elapsed.Seconds()))
+		d.Curves[i].EndBytes = new(curve.At(c.End.Elapsed.Seconds()))
 	}
 
 	for _, state := range c.End.GPUMemory {

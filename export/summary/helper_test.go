@@ -5,6 +5,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/growthtest"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 var (
@@ -50,7 +51,5 @@ func holdings() []growth.Holding {
 
 func do(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 }

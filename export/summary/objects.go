@@ -144,8 +144,7 @@ func ObjectsOf(before, after *census.Result) *Objects {
 		return out
 	}
 
-	seconds := Seconds(before.Elapsed)
-	out.BeforeS = &seconds
+	out.BeforeS = new(Seconds(before.Elapsed))
 	out.Share = min(out.Share, before.Share)
 	out.OwnS += Seconds(before.Took)
 	out.ReadBytes += before.ReadBytes
@@ -169,8 +168,7 @@ func (o *Objects) addTensors(before, after *census.Result) {
 			old[tensorKey(g)] = g
 		}
 		if before.Tensors.InCPPOnly >= 0 && o.InCPPOnlyBytes != nil {
-			growth := after.Tensors.InCPPOnly - before.Tensors.InCPPOnly
-			o.InCPPOnlyGrowthBytes = &growth
+			o.InCPPOnlyGrowthBytes = new(after.Tensors.InCPPOnly - before.Tensors.InCPPOnly)
 		}
 	}
 
@@ -182,8 +180,7 @@ func (o *Objects) addTensors(before, after *census.Result) {
 		}
 		if isKnown {
 			was := old[tensorKey(g)]
-			bytes, tensors := g.Bytes-was.Bytes, g.Tensors-was.Tensors
-			group.GrowthBytes, group.GrowthTensors = &bytes, &tensors
+			group.GrowthBytes, group.GrowthTensors = new(g.Bytes-was.Bytes), new(g.Tensors-was.Tensors)
 		}
 		o.Tensors = append(o.Tensors, group)
 	}

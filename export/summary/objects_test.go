@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // censusAt is a census in which a cache has so many pictures.
@@ -132,10 +133,7 @@ func TestKeepersOf(t *testing.T) {
 		t.Errorf("%+v", path)
 	}
 
-	written, err := json.Marshal(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	written := tracertest.Must(json.Marshal(path))(t)
 	var back keeper.Path
 	if err := json.Unmarshal(written, &back); err != nil || !reflect.DeepEqual(back, path) {
 		t.Errorf("read back as %+v, want %+v: %v", back, path, err)

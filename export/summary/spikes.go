@@ -45,8 +45,7 @@ func (s *SpikeMemory) IsCaptured() bool { return s != nil && s.Captured != nil }
 func SpikeMemoryOf(s spike.Spikes, rules *component.Rules, stacks int) *SpikeMemory {
 	out := &SpikeMemory{Count: s.Count, PeakBytes: s.Peak, ExtraSnapshots: s.Extra}
 	if s.Period > 0 {
-		seconds := Seconds(s.Period)
-		out.PeriodS = &seconds
+		out.PeriodS = new(Seconds(s.Period))
 	}
 
 	c := s.Highest
@@ -60,12 +59,10 @@ func SpikeMemoryOf(s spike.Spikes, rules *component.Rules, stacks int) *SpikeMem
 		Stacks: Accumulating(contents, Period{Components: rules}, stacks),
 	}
 	if c.After != nil {
-		seconds := Seconds(c.After.Elapsed)
-		out.Captured.AfterS = &seconds
+		out.Captured.AfterS = new(Seconds(c.After.Elapsed))
 	}
 	if suspects := spike.Suspects(contents, rules); len(suspects) > 0 {
-		suspect := SuspectOf(suspects[0])
-		out.Captured.Suspect = &suspect
+		out.Captured.Suspect = new(SuspectOf(suspects[0]))
 	}
 	return out
 }

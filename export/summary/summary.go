@@ -528,8 +528,7 @@ func BytesPerMin(bytes int64, elapsed time.Duration) *int64 {
 	if elapsed <= 0 {
 		return nil
 	}
-	rate := int64(math.Round(float64(bytes) / elapsed.Minutes()))
-	return &rate
+	return new(int64(math.Round(float64(bytes) / elapsed.Minutes())))
 }
 
 // Known returns a pointer to a value; nil if it is growth.Unknown.

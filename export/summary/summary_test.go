@@ -294,7 +294,8 @@ func TestAccumulating(t *testing.T) {
 		r := rows[0] // (300 ± 1.96 * 50 * sqrt(2)) / 2; (300 * 150 s + 100 * 30 s) / 400
 		if *r.BytesPerMin != 150 || *r.RateLow != 81 || *r.RateHigh != 220 || r.AgeS == nil ||
 			*r.AgeS != 120 || r.Component == "" {
-			t.Errorf("%d (%d to %d) bytes a minute, age %v, component %q", *r.BytesPerMin, *r.RateLow,
+			t.Errorf("%d (%d to %d) bytes a minute, age %v, component %q", *r.BytesPerMin,
+				*r.RateLow,
 				*r.RateHigh, r.AgeS, r.Component)
 		}
 		if !reflect.DeepEqual(r.HistoryBytes, []int64{100, 230, 400}) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // judged is a verdict in which everything is known, in X. In seconds it is in the golden summary.
@@ -29,22 +30,15 @@ func judged() verdict.Verdict {
 // keysOf has the keys of a verdict as JSON.
 func keysOf(t *testing.T, v any) map[string]any {
 	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(json.Marshal(v))(t)
 	keys := make(map[string]any)
-	if err := json.Unmarshal(text, &keys); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(text, &keys))
 	return keys
 }
 
 func parsed(t *testing.T, text string) (keys map[string]any) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(text), &keys); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal([]byte(text), &keys))
 	return keys
 }
 

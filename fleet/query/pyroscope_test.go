@@ -126,9 +126,7 @@ func TestRecordedGrowth(t *testing.T) {
 		3: {"evaluate": 716 << 20, "train_step": 90 << 20}, 0: {"train_step": 92 << 20},
 	} {
 		grown, err := p.Growth(t.Context(), "resnet50-17", rankOf(rank), sinceRecorded())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		if len(grown.SampleType) != 1 || grown.SampleType[0].Type != "resident_space" {
 			t.Fatalf("rank %d: %v", rank, grown.SampleType)
 		}

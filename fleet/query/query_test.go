@@ -172,9 +172,7 @@ func TestHostileSamples(t *testing.T) {
 		labels, err := json.Marshal(map[string]string{
 			"__name__": metricGrowth, "rank": rank, "role": role, "node": "<script>\x1b[31m" + strings.Repeat("n", 1000),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		return vector(string(labels), value)
 	}
 	for what, test := range map[string]struct {

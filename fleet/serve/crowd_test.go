@@ -80,9 +80,7 @@ func asksOn(t *testing.T, conn net.Conn, path string) {
 	t.Helper()
 	_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 	err = errors.Join(err, conn.SetReadDeadline(time.Now().Add(time.Minute)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -164,9 +162,7 @@ func testLoop(t *testing.T) {
 
 	_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	err = errors.Join(err, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	if _, err := conn.Read(make([]byte, 1)); !os.IsTimeout(err) {
 		t.Errorf("a request more is answered: %v", err)
 	}
@@ -180,9 +176,7 @@ print("ready" if urllib.request.urlopen(sys.argv[1]).read() == b"ok\n" else "ref
 func testPeers(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0", "[::]:0"} {
 		listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		defer listener.Close()
 		port := fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)
 		host := map[bool]string{true: "::1", false: "127.0.0.1"}[at == "[::1]:0"]

@@ -110,9 +110,7 @@ func ask(t *testing.T, s *Server, method, path, body string, header map[string]s
 	t.Helper()
 	request, err := http.NewRequest(method, "http://"+s.Address().String()+path,
 		strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
@@ -121,9 +119,7 @@ func ask(t *testing.T, s *Server, method, path, body string, header map[string]s
 	}
 
 	response, err := http.DefaultTransport.RoundTrip(request) // which follows no redirection
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	defer response.Body.Close()
 	read := tracertest.Must(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(read), response.Header

@@ -140,9 +140,7 @@ while True:
 			folder := filepath.Join(sharedDir(t), "run")
 			err := errors.Join(os.Mkdir(folder, 0o700), os.Chown(folder, test.owner, -1),
 				os.Chmod(folder, test.mode))
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, err)
 			path := filepath.Join(folder, "agent.sock")
 			command := exec.Command("/usr/bin/python3", "-c", server, path)
 			command.SysProcAttr = &syscall.SysProcAttr{

@@ -113,7 +113,8 @@ func TestGrownSampled(t *testing.T) {
 					count, share, wrong, trials, outside, right)
 			}
 			if float64(count)*share > 60 && right < trials*9/10 {
-				t.Errorf("%d windows, a share of %g: %d of %d are found", count, share, right, trials)
+				t.Errorf("%d windows, a share of %g: %d of %d are found", count, share, right,
+					trials)
 			}
 		}
 	}

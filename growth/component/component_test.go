@@ -12,9 +12,13 @@ import (
 )
 
 var (
-	mallocFrame = growthtest.NativeFrame("malloc", "/lib/libc.so.6")
-	stepLine    = growthtest.PythonFrame("train_step", "/src/train.py", 42)
+	native, python = growthtest.NativeFrame, growthtest.PythonFrame
+
+	mallocFrame = native("malloc", "/lib/libc.so.6")
+	stepLine    = python("train_step", "/src/train.py", 42)
 )
+
+type frames = []growth.Frame
 
 const packages = "/venv/lib/python3.12/site-packages/"
 
@@ -70,35 +74,35 @@ func rulesOf(t *testing.T, rules string) *Rules {
 }
 
 var (
-	pilFrame   = growthtest.PythonFrame("Image.resize", packages+"PIL/Image.py", 2192)
-	torchFrame = growthtest.NativeFrame("at::_ops::conv2d::call(at::Tensor const&)",
+	pilFrame   = python("Image.resize", packages+"PIL/Image.py", 2192)
+	torchFrame = native("at::_ops::conv2d::call(at::Tensor const&)",
 		packages+"torch/lib/libtorch_cpu.so")
-	jsonFrame = growthtest.PythonFrame("decode", "/usr/lib/python3.11/json/decoder.py", 3)
+	jsonFrame = python("decode", "/usr/lib/python3.11/json/decoder.py", 3)
 )
 
 func TestRulesOf(t *testing.T) {
 	libc := "/lib/libc.so.6"
-	newFrame := growthtest.NativeFrame("operator new(unsigned long)", "/lib/libstdc++.so.6")
-	numpy := growthtest.NativeFrame("PyArray_NewFromDescr", packages+"numpy/core/_multiarray.so")
+	newFrame := native("operator new(unsigned long)", "/lib/libstdc++.so.6")
+	numpy := native("PyArray_NewFromDescr", packages+"numpy/core/_multiarray.so")
 	for _, c := range []struct {
 		name   string
 		frames []growth.Frame
 		want   string
 	}{
-		{"and a library of C", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("parse", "/lib/libx.so"), stepLine}, "train.py"},
-		{"but not what numpy calls back", []growth.Frame{mallocFrame, growthtest.PythonFrame("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
-		{"no Python: the library", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/bin/x")}, "libx.so"},
-		{"code without a file is its caller's", []growth.Frame{mallocFrame, growthtest.PythonFrame("__init__", "<string>", 2), stepLine}, "train.py"},
-		{"the allocator's insides hold nothing", []growth.Frame{growthtest.NativeFrame("sysmalloc", "/opt/liballoc.so"), growthtest.NativeFrame("malloc", "/opt/liballoc.so"), growthtest.NativeFrame("main", "/src/leak")}, "leak"},
-		{"nor does a layer below no Python", []growth.Frame{mallocFrame, torchFrame, growthtest.NativeFrame("main", "/src/infer")}, "infer"},
-		{"nor does another allocator", []growth.Frame{mallocFrame, growthtest.NativeFrame("mi_heap_malloc", "/opt/libmimalloc.so"), growthtest.NativeFrame("run", "/opt/libtrainer.so")}, "libtrainer.so"},
-		{"a layer's Python alone", []growth.Frame{mallocFrame, growthtest.PythonFrame("f", packages+"torch/storage.py", 1), growthtest.NativeFrame("start_thread", libc)}, "torch"},
-		{"layers alone", []growth.Frame{mallocFrame, torchFrame, growthtest.NativeFrame("start_thread", libc)}, "torch"},
-		{"Python alone", []growth.Frame{mallocFrame, growthtest.PythonFrame("run", "/usr/lib/python3.11/threading.py", 1)}, "python"},
-		{"threads of OpenMP", []growth.Frame{mallocFrame, growthtest.NativeFrame("gomp_team_start", "/lib/libgomp.so.1")}, "openmp"},
-		{"the C library alone", []growth.Frame{mallocFrame, growthtest.NativeFrame("start_thread", libc)}, "libc"},
-		{"code in no module", []growth.Frame{mallocFrame, {Function: "0x1234"}, growthtest.NativeFrame("main", "/src/leak")}, "leak"},
-		{"nothing known", []growth.Frame{{Function: "0x1234"}}, "other"},
+		{"and a library of C", frames{mallocFrame, newFrame, native("parse", "/lib/libx.so"), stepLine}, "train.py"},
+		{"but not what numpy calls back", frames{mallocFrame, python("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
+		{"no Python: the library", frames{mallocFrame, newFrame, native("grow", "/opt/libx.so"), native("main", "/bin/x")}, "libx.so"},
+		{"code without a file is its caller's", frames{mallocFrame, python("__init__", "<string>", 2), stepLine}, "train.py"},
+		{"the allocator's insides hold nothing", frames{native("sysmalloc", "/opt/liballoc.so"), native("malloc", "/opt/liballoc.so"), native("main", "/src/leak")}, "leak"},
+		{"nor does a layer below no Python", frames{mallocFrame, torchFrame, native("main", "/src/infer")}, "infer"},
+		{"nor does another allocator", frames{mallocFrame, native("mi_heap_malloc", "/opt/libmimalloc.so"), native("run", "/opt/libtrainer.so")}, "libtrainer.so"},
+		{"a layer's Python alone", frames{mallocFrame, python("f", packages+"torch/storage.py", 1), native("start_thread", libc)}, "torch"},
+		{"layers alone", frames{mallocFrame, torchFrame, native("start_thread", libc)}, "torch"},
+		{"Python alone", frames{mallocFrame, python("run", "/usr/lib/python3.11/threading.py", 1)}, "python"},
+		{"threads of OpenMP", frames{mallocFrame, native("gomp_team_start", "/lib/libgomp.so.1")}, "openmp"},
+		{"the C library alone", frames{mallocFrame, native("start_thread", libc)}, "libc"},
+		{"code in no module", frames{mallocFrame, {Function: "0x1234"}, native("main", "/src/leak")}, "leak"},
+		{"nothing known", frames{{Function: "0x1234"}}, "other"},
 		{"not kept", nil, "other"},
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames, Truncated: "for a test"}); got != c.want {
@@ -109,31 +113,31 @@ func TestRulesOf(t *testing.T) {
 
 // TestRulesOfGPUs: who asks the driver for memory beside PyTorch's own allocator.
 func TestRulesOfGPUs(t *testing.T) {
-	in, py := growthtest.NativeFrame, growthtest.PythonFrame
 	const lib, packages = "/usr/lib/x86_64-linux-gnu/", "/venv/lib/python3.12/site-packages/"
-	driver, runtime := in("cuMemCreate", lib+"libcuda.so.580.1"), in("cudaMalloc", lib+"libcudart.so.12")
-	torch := in("c10::cuda::CUDACachingAllocator::Native::alloc", packages+"torch/lib/libc10_cuda.so")
-	line := py("main", "/src/serve.py", 3)
+	driver, runtime := native("cuMemCreate", lib+"libcuda.so.580.1"), native("cudaMalloc", lib+"libcudart.so.12")
+	torch := native("c10::cuda::CUDACachingAllocator::Native::alloc", packages+"torch/lib/libc10_cuda.so")
+	line := python("main", "/src/serve.py", 3)
+
 	for name, c := range map[string]struct {
 		frames []growth.Frame
 		want   string
 	}{
-		"NCCL": {[]growth.Frame{driver, in("ncclCuMemAlloc", packages+"nvidia/nccl/lib/libnccl.so.2"), line}, "nccl"},
+		"NCCL": {frames{driver, native("ncclCuMemAlloc", packages+"nvidia/nccl/lib/libnccl.so.2"), line}, "nccl"},
 		"cuBLASLt": {
-			[]growth.Frame{driver, runtime, in("cublasLtMatmul", packages+"nvidia/cublas/lib/libcublasLt.so.12"), line},
+			frames{driver, runtime, native("cublasLtMatmul", packages+"nvidia/cublas/lib/libcublasLt.so.12"), line},
 			"cublas",
 		},
 		"cuDNN": {
-			[]growth.Frame{driver, runtime, in("f", packages+"nvidia/cudnn/lib/libcudnn_ops.so.9"), line}, "cudnn",
+			frames{driver, runtime, native("f", packages+"nvidia/cudnn/lib/libcudnn_ops.so.9"), line}, "cudnn",
 		},
 		"vLLM's allocator below PyTorch's": {
-			[]growth.Frame{driver, in("my_malloc", packages+"vllm/cumem_allocator.abi3.so"), torch, line},
+			frames{driver, native("my_malloc", packages+"vllm/cumem_allocator.abi3.so"), torch, line},
 			"serve.py",
 		},
 		"an extension": {
-			[]growth.Frame{driver, runtime, in("alloc", packages+"deep_ep_cpp.abi3.so"), line}, "serve.py",
+			frames{driver, runtime, native("alloc", packages+"deep_ep_cpp.abi3.so"), line}, "serve.py",
 		},
-		"PyTorch": {[]growth.Frame{driver, runtime, torch, line}, "serve.py"},
+		"PyTorch": {frames{driver, runtime, torch, line}, "serve.py"},
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -150,15 +154,15 @@ func TestRulesOfServers(t *testing.T) {
 		frames []growth.Frame
 		want   string
 	}{
-		"a module": {[]growth.Frame{mallocFrame, in("zmalloc", server), grow, main}, "libx.so"},
+		"a module": {frames{mallocFrame, in("zmalloc", server), grow, main}, "libx.so"},
 		"no symbols": {
-			[]growth.Frame{mallocFrame, in("postgres+0x5c7860", server), in("palloc", server), grow, main},
+			frames{mallocFrame, in("postgres+0x5c7860", server), in("palloc", server), grow, main},
 			"libx.so",
 		},
 		"a library without symbols": {
-			[]growth.Frame{mallocFrame, in("libx.so+0x60", library), main}, "libx.so",
+			frames{mallocFrame, in("libx.so+0x60", library), main}, "libx.so",
 		},
-		"its own": {[]growth.Frame{mallocFrame, in("zmalloc", server), main}, "postgres"},
+		"its own": {frames{mallocFrame, in("zmalloc", server), main}, "postgres"},
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -175,7 +179,7 @@ func TestRulesOfRoots(t *testing.T) {
 		if got := DefaultRules().Of(growth.NamedStack(1, root, "arena 3")); got != want {
 			t.Errorf("%q: %q, want %q", root, got, want)
 		}
-		held := (&growth.Stack{Frames: []growth.Frame{mallocFrame, pilFrame}}).Under(root)
+		held := (&growth.Stack{Frames: frames{mallocFrame, pilFrame}}).Under(root)
 		if got := DefaultRules().Of(held); got != "pil" {
 			t.Errorf("%q with a allocation site: %q", root, got)
 		}
@@ -196,12 +200,12 @@ loader    any   root ^\[file:.*\.parquet
 			want  string
 			stack *growth.Stack
 		}{
-			{"images", &growth.Stack{Frames: []growth.Frame{mallocFrame, pilFrame, stepLine}}},
-			{"decoder", &growth.Stack{Frames: []growth.Frame{mallocFrame, jsonFrame, stepLine}}},
-			{"run.py", &growth.Stack{Frames: []growth.Frame{mallocFrame, growthtest.PythonFrame("encode", jsonFrame.File, 1), stepLine, growthtest.PythonFrame("<module>", "/src/run.py", 2)}}},
+			{"images", &growth.Stack{Frames: frames{mallocFrame, pilFrame, stepLine}}},
+			{"decoder", &growth.Stack{Frames: frames{mallocFrame, jsonFrame, stepLine}}},
+			{"run.py", &growth.Stack{Frames: frames{mallocFrame, python("encode", jsonFrame.File, 1), stepLine, python("<module>", "/src/run.py", 2)}}},
 			{"loader", growth.NamedStack(1, "[file: /data/a.parquet]")},
 			{"file", growth.NamedStack(1, "[file: /data/a.bin]")},
-			{"numpy", &growth.Stack{Frames: []growth.Frame{mallocFrame, growthtest.NativeFrame("f", "/venv/lib/python3.12/site-packages/numpy/x.so"), stepLine}}},
+			{"numpy", &growth.Stack{Frames: frames{mallocFrame, native("f", "/venv/lib/python3.12/site-packages/numpy/x.so"), stepLine}}},
 		} {
 			if got := o.Of(c.stack); got != c.want {
 				t.Errorf("%+v: %q, want %q", c.stack, got, c.want)
@@ -211,8 +215,8 @@ loader    any   root ^\[file:.*\.parquet
 
 	t.Run("the first match decides", func(t *testing.T) {
 		a, b := "a any function ^f$\n", "b any function ^g$\n"
-		s := &growth.Stack{Frames: []growth.Frame{
-			growthtest.NativeFrame("g", "/x.so"), growthtest.NativeFrame("f", "/x.so"),
+		s := &growth.Stack{Frames: frames{
+			native("g", "/x.so"), native("f", "/x.so"),
 		}}
 		for rules, want := range map[string]string{a + b: "a", b + a: "b", "c leaf module x\n" + a: "c", a + "c leaf module x\n": "a"} {
 			if got := rulesOf(t, rules).Of(s); got != want {
@@ -223,9 +227,9 @@ loader    any   root ^\[file:.*\.parquet
 
 	t.Run("all patterns match one frame", func(t *testing.T) {
 		o := rulesOf(t, "both any function ^f$ module /x\\.so\n")
-		for want, frames := range map[string][]growth.Frame{
-			"both": {growthtest.NativeFrame("f", "/x.so")},
-			"y.so": {growthtest.NativeFrame("f", "/y.so"), growthtest.NativeFrame("g", "/x.so")},
+		for want, frames := range map[string]frames{
+			"both": {native("f", "/x.so")},
+			"y.so": {native("f", "/y.so"), native("g", "/x.so")},
 		} {
 			if got := o.Of(&growth.Stack{Frames: frames}); got != want {
 				t.Errorf("%+v: %q, want %q", frames, got, want)
@@ -264,11 +268,11 @@ func TestRulesCache(t *testing.T) {
 		o := rulesOf(t, "")
 		for i := range 3 * maxCached {
 			// One library with many functions, then many scripts.
-			f := growthtest.NativeFrame(fmt.Sprint(i), "/src/x.so")
+			f := native(fmt.Sprint(i), "/src/x.so")
 			if i > 2*maxCached {
-				f = growthtest.PythonFrame("f", fmt.Sprint("/src/", i, ".py"), 1)
+				f = python("f", fmt.Sprint("/src/", i, ".py"), 1)
 			}
-			if got, want := o.Of(&growth.Stack{Frames: []growth.Frame{f}}), placeOf(&f).ownName(); got != want {
+			if got, want := o.Of(&growth.Stack{Frames: frames{f}}), placeOf(&f).ownName(); got != want {
 				t.Fatalf("%q, want %q", got, want)
 			}
 			known := len(o.places)
@@ -288,7 +292,7 @@ func TestRulesCache(t *testing.T) {
 			group.Go(func() {
 				for i := range 1000 {
 					library := fmt.Sprint(i%50, ".so")
-					frames := []growth.Frame{growthtest.NativeFrame("f", "/opt/"+library)}
+					frames := frames{native("f", "/opt/"+library)}
 					if got := o.Of(&growth.Stack{Frames: frames}); got != library {
 						t.Error(got)
 					}
@@ -307,7 +311,7 @@ func FuzzRules(f *testing.F) {
 	o, _ := ParseRules("", nil)
 	f.Fuzz(func(t *testing.T, place, function string) {
 		for _, s := range []*growth.Stack{
-			{Frames: []growth.Frame{growthtest.PythonFrame(function, place, 1)}}, {Frames: []growth.Frame{growthtest.NativeFrame(function, place)}}, growth.NamedStack(1, place, function),
+			{Frames: frames{python(function, place, 1)}}, {Frames: frames{native(function, place)}}, growth.NamedStack(1, place, function),
 		} {
 			if component := o.Of(s); component == "" ||
 				len(component) > max(len(place), len("inductor-compile")) {

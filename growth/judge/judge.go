@@ -119,8 +119,7 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 	case main.Cause == diagnosis.Fragmentation:
 		j.Findings.Fragmentation = diagnosis.KeptShare(j.Diagnoses) <= maxKeptShare+keptShareNoise
 	case main.Cause == diagnosis.PageCache:
-		v := c.withoutFiles()
-		j.Findings.WithoutFiles = &v
+		j.Findings.WithoutFiles = new(c.withoutFiles())
 	}
 }
 
@@ -189,8 +188,7 @@ func freedBetween(start, end *growth.Snapshot) *float64 {
 	if end.Heap.Bursts > 0 || len(end.Losses) > 0 {
 		return nil
 	}
-	freed := freedUntil(end) - freedUntil(start)
-	return &freed
+	return new(freedUntil(end) - freedUntil(start))
 }
 
 func freedUntil(s *growth.Snapshot) (bytes float64) {
@@ -227,13 +225,11 @@ func (c Case) Setting() verdict.Setting {
 		end = &c.Warmup
 	}
 	if end != nil {
-		seconds := end.Seconds()
-		s.EpochEnd = &seconds
+		s.EpochEnd = new(end.Seconds())
 	}
 	s.Cycle = cycle.Seconds()
 
-	start := math.Inf(-1) // all samples are of one process: no fall is a restart
-	s.Start = &start
+	s.Start = new(math.Inf(-1)) // all samples are of one process: no fall is a restart
 
 	return s
 }

@@ -107,7 +107,8 @@ func TestManyOutliers(t *testing.T) {
 					}
 				}
 				if alarms > draws/4 {
-					t.Errorf("%d members, %s noise, %d leak: more in %d draws", n, noise, leaks, alarms)
+					t.Errorf("%d members, %s noise, %d leak: more in %d draws", n, noise, leaks,
+						alarms)
 				}
 			}
 		}

@@ -91,7 +91,8 @@ func TestDetector(t *testing.T) {
 			for seed := range uint64(10) {
 				begun, ended := detect(c.of, seed)
 				if ended != c.spikes || begun > c.begun {
-					t.Errorf("seed %d: %d spikes of %d beginnings, want %d of %d at most", seed, ended,
+					t.Errorf("seed %d: %d spikes of %d beginnings, want %d of %d at most", seed,
+						ended,
 						begun, c.spikes, c.begun)
 				}
 			}

@@ -60,7 +60,8 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%d spikes of %d bytes, each %s", got.Count, got.Peak, got.Period)
 		}
 		if got.Extra != spikeSnapshots {
-			t.Errorf("%d extra snapshots of spikes that are alike, want %d", got.Extra, spikeSnapshots)
+			t.Errorf("%d extra snapshots of spikes that are alike, want %d", got.Extra,
+				spikeSnapshots)
 		}
 		mustHold(t, got.Highest, 400*mib)
 	})

@@ -135,8 +135,7 @@ func addHolding(all, h *growth.Holding) {
 	switch {
 	case h.Evidence == nil:
 	case all.Evidence == nil:
-		evidence := *h.Evidence
-		all.Evidence = &evidence
+		all.Evidence = new(*h.Evidence)
 	default:
 		all.Evidence.Join(h.Evidence)
 	}

@@ -190,7 +190,8 @@ func TestCrossCheck(t *testing.T) {
 					want, which = c.wantLarger, "larger"
 				}
 				if trend.Kind == growth.KindHeap && trend.Undecided != want {
-					t.Errorf("%s: of the %s the reason is %q, want %q", name, which, trend.Undecided,
+					t.Errorf("%s: of the %s the reason is %q, want %q", name, which,
+						trend.Undecided,
 						want)
 				}
 			}

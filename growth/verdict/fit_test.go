@@ -98,7 +98,8 @@ func TestChangePoint(t *testing.T) {
 		}
 	}
 	if !found || changePoint.changePoint != at || !near(changePoint.squares, best, 1e-6*best) {
-		t.Errorf("%d with %v, want %d with %v", changePoint.changePoint, changePoint.squares, at, best)
+		t.Errorf("%d with %v, want %d with %v", changePoint.changePoint, changePoint.squares, at,
+			best)
 	}
 	if _, found := changePointOf(envelope{x: b.x[:6], y: b.y[:6]}); found {
 		t.Error("two lines through 6 points")

@@ -72,8 +72,7 @@ func (e *evidence) describe(v *Verdict) {
 		v.From = base.start()
 	}
 	if base.spikes.Share >= 0.005 && base.spikes.Height > minSpikeHeight*e.level {
-		spikes := base.spikes
-		v.Spikes = &spikes
+		v.Spikes = new(base.spikes)
 	}
 }
 

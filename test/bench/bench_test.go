@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/test/harness"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const testdata = "../../testdata"
@@ -19,9 +20,7 @@ const testdata = "../../testdata"
 func programNamed(t *testing.T, name string) program {
 	t.Helper()
 	chosen, err := harness.Choose(programs, name, func(p program) string { return p.name })
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return chosen[0]
 }
 
@@ -37,23 +36,15 @@ func placesNamed(t *testing.T, name string) (p program, leak, cache place) {
 	t.Helper()
 	p = programNamed(t, name)
 	leak, cache, err := placesOf(p, folderOf(p))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return p, leak, cache
 }
 
 const maxPageLines = 150
 
 func TestPage(t *testing.T) {
-	results, err := readResults(resultsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join("..", "..", pageFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := tracertest.Must(readResults(resultsFile))(t)
+	page := tracertest.Must(os.ReadFile(filepath.Join("..", "..", pageFile)))(t)
 	if string(page) != pageOf(results) {
 		t.Errorf("%s does not match %s: run go generate ./test/bench", pageFile, resultsFile)
 	}
@@ -85,10 +76,7 @@ func TestPlacesOf(t *testing.T) {
 			continue
 		}
 		_, leak, cache := placesNamed(t, p.name)
-		text, err := os.ReadFile(filepath.Join(folderOf(p), p.source))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := tracertest.Must(os.ReadFile(filepath.Join(folderOf(p), p.source)))(t)
 
 		for _, one := range []place{leak, cache} {
 			if strings.Count(string(text), one.function) < 2 {
@@ -251,15 +239,10 @@ func TestUpdate(t *testing.T) {
 			{Program: "loop", Tool: "attached", Run: Run{Commit: commit}},
 			{Program: "true", Tool: commit, Run: Run{Commit: commit}},
 		}
-		if err := update(path, rows); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, update(path, rows))
 	}
 
-	results, err := readResults(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := tracertest.Must(readResults(path))(t)
 	var got []string
 	for _, r := range results.Rows {
 		got = append(got, r.Program+" "+r.Tool+" "+r.Commit)
@@ -326,16 +309,9 @@ func readFrom(
 	r.program, r.leak, r.cache = placesNamed(t, "loop")
 
 	path := filepath.Join(r.outer, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	got, err := read(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	tracertest.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	got := tracertest.Must(read(r))(t)
 	return got, r.leak
 }
 
@@ -385,10 +361,7 @@ func TestReadAllocscope(t *testing.T) {
 			{Process: 7, Kind: growth.KindSwapped, EndBytes: 50},
 			{Process: 8, Kind: growth.KindHeap, EndBytes: 50},
 		}
-		text, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := tracertest.Must(json.Marshal(s))(t)
 
 		file := filepath.Join(traceFolder, "summary.json")
 		r, leak := readFrom(t, file, string(text), readAllocscope)

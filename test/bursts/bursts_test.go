@@ -185,15 +185,9 @@ func trace(b *testing.B, target *tracertest.Target, seconds int) (s tracedStretc
 	command := exec.CommandContext(ctx, program(), "trace", "--pid", fmt.Sprint(target.PID()),
 		"--duration", fmt.Sprintf("%ds", seconds), "--no-tui", "--output", folder)
 	said, err := command.StderrPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
-	if err := awaitTrace(said); err != nil {
-		b.Fatal(err)
-	}
+	tracertest.NoError(b, err)
+	tracertest.NoError(b, command.Start())
+	tracertest.NoError(b, awaitTrace(said))
 
 	s.stretch = work(b, target, seconds-1) // a moment less, so that allocscope is still there
 	if err := command.Wait(); err != nil {

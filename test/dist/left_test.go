@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestLeft makes two folders that differ in known ways.
@@ -26,17 +28,11 @@ func TestLeft(t *testing.T) {
 		age(t, filepath.Join(before, path))
 		write(t, filepath.Join(after, path), content[1])
 	}
-	if err := os.Chmod(filepath.Join(after, "same"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(filepath.Join(after, "same"), 0o600))
 	write(t, filepath.Join(before, "mode"), "1")
 	write(t, filepath.Join(after, "mode"), "1")
-	if err := os.Chmod(filepath.Join(after, "mode"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("left", filepath.Join(after, "link")); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(filepath.Join(after, "mode"), 0o755))
+	tracertest.NoError(t, os.Symlink("left", filepath.Join(after, "link")))
 
 	got := left(listed(t, before), listed(t, after), []string{"/kept"}, before, after)
 	want := []string{
@@ -75,10 +71,7 @@ func TestPlan(t *testing.T) {
 		write(t, filepath.Join(dist, name), "-")
 	}
 
-	cases, err := plan(dist)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cases := tracertest.Must(plan(dist))(t)
 	if want := 3*4 + 1 + 1 + 2 + 1 + 1; len(cases) != want {
 		t.Errorf("%d cases, want %d", len(cases), want)
 	}
@@ -93,9 +86,7 @@ func TestPlan(t *testing.T) {
 	if _, err := plan(dist); err == nil {
 		t.Error("a file that no case installs is no error")
 	}
-	if err := os.Remove(unknown); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Remove(unknown))
 	write(t, filepath.Join(dist, "allocscope-0.1.0.cdx.json"), "-")
 	if _, err := plan(dist); err == nil {
 		t.Error("files of two versions are no error")
@@ -104,10 +95,7 @@ func TestPlan(t *testing.T) {
 
 func listed(t *testing.T, root string) listing {
 	t.Helper()
-	entries, err := list(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := tracertest.Must(list(root))(t)
 	return entries
 }
 
@@ -123,13 +111,9 @@ func age(t *testing.T, path string) {
 // write makes a file and its folder, but no file without content.
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	if content == "" {
 		return
 	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }

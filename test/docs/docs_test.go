@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/test/docs/snippet"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const (
@@ -17,10 +18,7 @@ const (
 // TestCases checks that the page of the cases runs each program in both forms, and has an output
 // of each.
 func TestCases(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository, casesPage))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(os.ReadFile(filepath.Join(repository, casesPage)))(t)
 	page := snippet.Page{Path: casesPage, Text: string(text)}
 
 	var code strings.Builder

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/allocscope/allocscope/test/harness"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // An agent is where `allocscope agent` is reached, and its directory.
@@ -95,9 +96,7 @@ func request(t *testing.T, socket, job string, rank int) string {
 	text := run(t, exec.Command(allocscope(t), "agent", "trace", "--socket", socket, "--job", job,
 		"--rank", itoa(rank), "--json"))
 	var answer struct{ Folder string }
-	if err := json.Unmarshal([]byte(text), &answer); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal([]byte(text), &answer))
 	return answer.Folder
 }
 
@@ -122,9 +121,7 @@ func awaitTrace(t *testing.T, folder string) (r result, text string) {
 		text = string(raw)
 		return ""
 	})
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal([]byte(text), &r))
 	return r, text
 }
 
@@ -132,9 +129,7 @@ func awaitTrace(t *testing.T, folder string) (r result, text string) {
 func lineOf(t *testing.T, path, comment string) string {
 	t.Helper()
 	place, err := harness.Line(path, func(line string) bool { return strings.Contains(line, comment) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return place
 }
 

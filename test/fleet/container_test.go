@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	core "k8s.io/api/core/v1"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // podman runs a command of the container engine. runc cannot raise the two limits here.
@@ -27,9 +29,7 @@ func podman(arguments ...string) *exec.Cmd {
 func emptyDir(t *testing.T) string {
 	t.Helper()
 	path := t.TempDir()
-	if err := os.Chmod(path, 0o777|os.ModeSticky); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(path, 0o777|os.ModeSticky))
 	return path
 }
 
@@ -160,9 +160,7 @@ func write(t *testing.T, path, text string) { writeAs(t, path, text, 0o600) }
 
 func writeAs(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, []byte(text), mode))
 }
 
 // inside runs a command in the network of a container, as the kubelet's probes come into it.
@@ -261,10 +259,7 @@ func testContainer(t *testing.T, folder string) {
 		t.Errorf("a foreign Host is answered: %.200s", out)
 	}
 
-	text, err := metrics()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(metrics())(t)
 	for _, m := range points(t, text, "allocscope_process_resident_bytes") {
 		if m.labels["job_id"] == job && m.labels["node"] != "node-7" {
 			t.Errorf("labels %v", m.labels)

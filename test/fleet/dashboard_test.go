@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // leakingRank of 16 grows unlike the others.
@@ -73,9 +74,7 @@ func ruleExpressions(t *testing.T) map[string]string {
 			Rules []struct{ Record, Alert, Expr string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, yaml.Unmarshal([]byte(text), &file))
 	expressions := make(map[string]string)
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
@@ -123,9 +122,7 @@ func expressionsOf(part any) (all []string) {
 func TestDashboard(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server, err := serve.Listen(ctx, serve.Options{Listen: "127.0.0.1:0"}, simulated{time.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx) }()
 	t.Cleanup(func() {
@@ -147,9 +144,7 @@ func TestDashboard(t *testing.T) {
 func askDashboard(t *testing.T, p prometheusServer) {
 	text := read(t, "../../deploy/grafana/allocscope.json")
 	var dashboard any
-	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal([]byte(text), &dashboard))
 	rules := ruleExpressions(t)
 	variable := regexp.MustCompile(`\$\w+`)
 	all := expressionsOf(dashboard)

@@ -23,6 +23,7 @@ import (
 	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const (
@@ -72,9 +73,7 @@ func newNode(t *testing.T, job string, first, size, stacks int) node {
 	t.Helper()
 	f, err := folder.Create(filepath.Join(t.TempDir(), "out"),
 		folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	n := node{Folder: f, totals: newTotals(), summary: &summary.Summary{
 		Started: time.Now().Add(-5 * time.Minute), DurationS: (5 * time.Minute).Seconds(),
 		Process: summary.Process{PID: 1000},
@@ -161,10 +160,7 @@ type faulty struct {
 
 func startFaulty(t *testing.T, target string) *faulty {
 	t.Helper()
-	to, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := tracertest.Must(url.Parse(target))(t)
 	f := new(faulty)
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	port := freePorts(t, 1)[0]
@@ -200,9 +196,7 @@ func openPusher(t *testing.T, to string, spool int64) *push.Pusher {
 	p, err := push.Open(push.Options{
 		URL: to, Spool: filepath.Join(t.TempDir(), "spool"), MaxSpoolBytes: spool,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -257,10 +251,7 @@ func number(t *testing.T, variable string, otherwise int) int {
 	if text == "" {
 		return otherwise
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := tracertest.Must(strconv.Atoi(text))(t)
 	return n
 }
 
@@ -356,14 +347,10 @@ func TestResent(t *testing.T) {
 func resend(t *testing.T, server *pyroscope, copies int) {
 	p := openPusher(t, server.url, 0)
 	n := newNode(t, "resent", 0, ranksOfNode, 100)
-	if err := p.AddFolder(n.Folder, n.summary); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.AddFolder(n.Folder, n.summary))
 	n.Close()
 	spooled := filepath.Join(t.TempDir(), "spooled")
-	if err := os.CopyFS(spooled, os.DirFS(p.Directory())); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.CopyFS(spooled, os.DirFS(p.Directory())))
 
 	flush(t, p)
 	check(t, server, "resent", n.totals, 1)
@@ -371,9 +358,7 @@ func resend(t *testing.T, server *pyroscope, copies int) {
 		if restarted {
 			server.restart(t)
 		}
-		if err := os.CopyFS(p.Directory(), os.DirFS(spooled)); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.CopyFS(p.Directory(), os.DirFS(spooled)))
 		flush(t, p)
 		check(t, server, "resent", n.totals, min(copies, i+2))
 	}
@@ -394,9 +379,7 @@ func TestFullSpool(t *testing.T) {
 	const ranks, stacks = 256, 100
 	for first := 0; first < ranks; first += ranksOfNode {
 		n := newNode(t, "spool", first, ranks, stacks)
-		if err := p.AddFolder(n.Folder, n.summary); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, p.AddFolder(n.Folder, n.summary))
 		n.Close()
 		want.add(n.totals)
 	}
@@ -417,9 +400,7 @@ func TestFullSpool(t *testing.T) {
 	arrived := 0
 	for _, phase := range phases {
 		got, err := server.sums(residentIn, fmt.Sprintf(`{job_id="spool",phase=%q}`, phase), "rank")
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for rank, bytes := range got {
 			if arrived++; bytes != want[phase][rank] {
 				t.Errorf("%s, rank %s: %.0f bytes, want %.0f",

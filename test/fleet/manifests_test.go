@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // manifests are the objects that `kubectl apply -k` sends.
@@ -32,17 +34,11 @@ type manifests struct {
 func build(t *testing.T, folder string) manifests {
 	t.Helper()
 	options := krusty.MakeDefaultOptions()
-	built, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := tracertest.Must(krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder))(t)
 
 	m := manifests{maps: make(map[string]core.ConfigMap)}
 	for _, object := range built.Resources() {
-		text, err := object.AsYAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := tracertest.Must(object.AsYAML())(t)
 		switch kind := object.GetKind(); kind {
 		case "Namespace":
 			decode(t, text, &m.namespace)
@@ -202,9 +198,7 @@ func TestSeccompProfile(t *testing.T) {
 	decoder := json.NewDecoder(strings.NewReader(
 		read(t, filepath.Join(kubernetesFolder, "allocscope-seccomp.json"))))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&profile); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, decoder.Decode(&profile))
 
 	var names []string
 	for _, s := range profile.Syscalls {
@@ -271,18 +265,12 @@ func documentedCapabilities(t *testing.T) (names []string) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := tracertest.Must(os.ReadFile(path))(t)
 	return string(raw)
 }
 
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
-	text, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(json.MarshalIndent(v, "", " "))(t)
 	return string(text)
 }

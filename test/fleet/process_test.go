@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // deadline is how long a test waits for something that is bound to happen. No result depends on it.
@@ -32,10 +34,7 @@ func allocscope(t *testing.T) string { return program(t, "ALLOCSCOPE_PROGRAM") }
 // root is the folder of the repository.
 func root(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := tracertest.Must(filepath.Abs("../.."))(t)
 	return path
 }
 
@@ -50,9 +49,7 @@ type process struct {
 func start(t *testing.T, command *exec.Cmd) *process {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), filepath.Base(command.Path)+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	defer log.Close()
 	if command.Stdout == nil {
 		command.Stdout = log
@@ -60,9 +57,7 @@ func start(t *testing.T, command *exec.Cmd) *process {
 	command.Stderr = log
 
 	p := &process{Cmd: command, log: log.Name(), done: make(chan struct{})}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Start())
 	go func() {
 		command.Wait() //nolint:errcheck // the state has it
 		close(p.done)
@@ -127,10 +122,7 @@ func freePorts(t *testing.T, count int) []int {
 	t.Helper()
 	ports := make([]int, count)
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := tracertest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer l.Close()
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A storage is a generation of Pyroscope's storage. Version 1.12 has both: v1, with ingesters, is its
@@ -116,9 +118,7 @@ func (p *pyroscope) diskBytes(t *testing.T) (size int64) {
 		return err
 	})
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return size
 }
 
@@ -142,9 +142,7 @@ func (p *pyroscope) profileTypes(t *testing.T) (ids []string) {
 	var answer struct {
 		ProfileTypes []struct{ ID string } `json:"profileTypes"`
 	}
-	if err := p.call("querier.v1.QuerierService/ProfileTypes", window(), &answer); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.call("querier.v1.QuerierService/ProfileTypes", window(), &answer))
 	for _, profileType := range answer.ProfileTypes {
 		ids = append(ids, profileType.ID)
 	}
@@ -161,9 +159,7 @@ func (p *pyroscope) series(t *testing.T, matcher string, names ...string) []map[
 			Labels []struct{ Name, Value string }
 		} `json:"labelsSet"`
 	}
-	if err := p.call("querier.v1.QuerierService/Series", request, &answer); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.call("querier.v1.QuerierService/Series", request, &answer))
 
 	var all []map[string]string
 	for _, set := range answer.LabelsSet {
@@ -216,9 +212,7 @@ func (p *pyroscope) names(t *testing.T, profileType, selector string) []string {
 		Flamegraph struct{ Names []string }
 	}
 	method := "querier.v1.QuerierService/SelectMergeStacktraces"
-	if err := p.call(method, request, &answer); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.call(method, request, &answer))
 	return answer.Flamegraph.Names
 }
 

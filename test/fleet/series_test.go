@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/test/meter"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // unlikeRank is the one of TestSeries that grows 6 MiB a second; the others grow 100 to 200 kB.
@@ -108,10 +109,7 @@ func TestSeries(t *testing.T) {
 		t.Fatalf("%v %v", samples, err)
 	}
 
-	response, err := get("http://" + agents.Addr + "/0/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := tracertest.Must(get("http://" + agents.Addr + "/0/metrics"))(t)
 	resident := meter.RSS(p.process.Process.Pid)
 	p.process.stop(t, 15) // SIGTERM
 	cpu := p.process.ProcessState.UserTime() + p.process.ProcessState.SystemTime()

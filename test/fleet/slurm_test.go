@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A slurm is a cluster of this machine alone, with a configuration, keys and ports of its own.
@@ -47,10 +49,7 @@ PartitionName=main Nodes=%[1]s Default=YES State=UP
 // variables are for its slurmd and all that it starts but the jobs.
 func startSlurm(t *testing.T, path string) *slurm {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "allocscope-slurm-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := tracertest.Must(os.MkdirTemp("", "allocscope-slurm-"))(t)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	s := &slurm{folder: folder, config: filepath.Join(folder, "slurm.conf")}
 	for _, name := range []string{".", "state", "spool"} {
@@ -67,10 +66,7 @@ func startSlurm(t *testing.T, path string) *slurm {
 			filepath.Join(root(t), "deploy/slurm", name))
 		writeAs(t, filepath.Join(folder, name), script, 0o755)
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := tracertest.Must(os.Hostname())(t)
 	host, _, _ = strings.Cut(host, ".")
 	ports := freePorts(t, 2)
 	text := fmt.Sprintf(slurmConfig, host, folder, ports[0], ports[1])
@@ -117,10 +113,7 @@ func (s *slurm) unless(state string) string {
 // submit submits a job and returns its ID. It is cancelled when the test ends.
 func (s *slurm) submit(t *testing.T, arguments ...string) string {
 	t.Helper()
-	log, err := os.CreateTemp(s.folder, "job-*.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := tracertest.Must(os.CreateTemp(s.folder, "job-*.log"))(t)
 	defer log.Close()
 	if err := log.Chmod(0o666); err != nil { // the job's user writes it
 		t.Fatal(err)
@@ -154,10 +147,6 @@ func (s *slurm) cancel(t *testing.T, job string) {
 
 func mkdir(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(path, mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(path, mode))
+	tracertest.NoError(t, os.Chmod(path, mode))
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A unit is deploy/systemd/allocscope-agent.service.
@@ -103,10 +105,7 @@ func asUnit(t *testing.T, folder string, options ...string) {
 // Epilog stops it.
 func TestSlurm(t *testing.T) {
 	server := startPyroscope(t, storageV1)
-	folder, err := os.MkdirTemp("", "allocscope-unit-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := tracertest.Must(os.MkdirTemp("", "allocscope-unit-"))(t)
 	t.Cleanup(func() {
 		os.RemoveAll(folder)
 		os.Remove("/run/allocscope-jobs")
@@ -137,10 +136,7 @@ func TestSlurm(t *testing.T) {
 
 	t.Run("the agent of the node names the ranks", func(t *testing.T) {
 		awaitRanks(t, page, job, "0", "1", "2", "3")
-		text, err := page()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := tracertest.Must(page())(t)
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "allocscope_process_resident_bytes{") {
 				t.Log(strings.TrimSpace(line))
@@ -154,10 +150,7 @@ func TestSlurm(t *testing.T) {
 			t.Errorf("summary.json has no %s", line)
 		}
 
-		host, err := os.Hostname()
-		if err != nil {
-			t.Fatal(err)
-		}
+		host := tracertest.Must(os.Hostname())(t)
 		want := map[string]string{
 			"job_id": job, "slurm_job_id": job, "rank": "2", "local_rank": "2", "world_size": "4",
 			"node": host, "team": "vision", "service_name": "allocscope",

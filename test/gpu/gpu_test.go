@@ -7,14 +7,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // The script `run` chooses tests by their names. `go test` succeeds if it finds none.
 func TestRun(t *testing.T) {
-	script, err := os.ReadFile("run")
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := tracertest.Must(os.ReadFile("run"))(t)
 	commands := goTest.FindAllStringSubmatch(string(script), -1)
 	if want := strings.Count(string(script), "\ngo test "); len(commands) != want || want == 0 {
 		t.Fatalf("found the patterns of %d commands of %d", len(commands), want)
@@ -41,16 +40,10 @@ var (
 // hasFunction reports whether a test or benchmark with the build tag gpu matches a pattern.
 func hasFunction(t *testing.T, folder string, pattern *regexp.Regexp) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := tracertest.Must(filepath.Glob(filepath.Join(folder, "*_test.go")))(t)
 
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := tracertest.Must(os.ReadFile(file))(t)
 		if !strings.Contains(string(text), "//go:build gpu") {
 			continue
 		}
@@ -72,13 +65,8 @@ func newMachine(t *testing.T) machine {
 	m := machine{t.TempDir(), t.TempDir()}
 
 	for _, tool := range []string{"sh", "grep"} {
-		path, err := exec.LookPath(tool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(m.programs, tool)); err != nil {
-			t.Fatal(err)
-		}
+		path := tracertest.Must(exec.LookPath(tool))(t)
+		tracertest.NoError(t, os.Symlink(path, filepath.Join(m.programs, tool)))
 	}
 	return m
 }
@@ -86,9 +74,7 @@ func newMachine(t *testing.T) machine {
 // add writes a file to one of the folders. A program is a script.
 func add(t *testing.T, folder, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o755))
 }
 
 // check returns the output of the script, and whether nothing is missing.

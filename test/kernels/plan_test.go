@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A suite names tests of other packages, which may be renamed. Under qemu a test that is not there
@@ -60,9 +62,7 @@ func testsOf(t *testing.T, folder string) map[string]bool {
 	tests := make(map[string]bool)
 	for _, path := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for _, d := range file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
 				tests[f.Name.Name] = true

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestCheck(t *testing.T) {
@@ -51,9 +53,7 @@ func TestCheck(t *testing.T) {
 		},
 	} {
 		log := filepath.Join(t.TempDir(), "log")
-		if err := os.WriteFile(log, []byte(test.log), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(log, []byte(test.log), 0o644))
 		p := plan{expectation: test.expected, work: jobs, tests: []string{"TestA"}}
 
 		faults := check(log, p, test.boot).faults

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A form is an issue form. The keys, and which of them a type of element has, are those of
@@ -58,10 +60,7 @@ func TestIssueForms(t *testing.T) {
 	}
 	asks := make(map[string]string)
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := tracertest.Must(os.ReadFile(name))(t)
 		if filepath.Base(name) == "config.yml" {
 			checkFormConfig(t, text)
 			continue
@@ -83,9 +82,7 @@ func parseStrictly(t *testing.T, text []byte, into any) {
 	t.Helper()
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(into); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, decoder.Decode(into))
 }
 
 func checkFormConfig(t *testing.T, text []byte) {

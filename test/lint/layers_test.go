@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // Each import is one that a rule refuses; the package that has it imports nothing else.
@@ -29,9 +31,7 @@ func TestLayers(t *testing.T) {
 	} {
 		imports := make(importsOf)
 		file := fmt.Sprintf("package p\n\nimport %q\n", test.imported)
-		if err := imports.add(source{test.pkg + "/file.go", file}); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, imports.add(source{test.pkg + "/file.go", file}))
 		faults := imports.faults()
 		if len(faults) != 1 || !strings.Contains(faults[0], test.because) {
 			t.Errorf("%s imports %s: faults %q, want one with %q",
@@ -41,9 +41,7 @@ func TestLayers(t *testing.T) {
 
 	imports := make(importsOf)
 	text := "package p\n\nimport \"github.com/NVIDIA/go-nvml/pkg/nvml\"\n"
-	if err := imports.add(source{"growth/trend/file_test.go", text}); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, imports.add(source{"growth/trend/file_test.go", text}))
 	if faults := imports.faults(); len(faults) != 1 || !strings.Contains(faults[0], "NVML") {
 		t.Errorf("a test imports NVML: faults %q", faults)
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestLinkFaults(t *testing.T) {
@@ -39,10 +41,6 @@ func TestLinkFaults(t *testing.T) {
 func writeFile(t *testing.T, folder, name, text string) {
 	t.Helper()
 	path := filepath.Join(folder, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	tracertest.NoError(t, os.WriteFile(path, []byte(text), 0o755))
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // methods returns a file with methods of a receiver, named by numbers from first on.
@@ -38,9 +40,7 @@ func TestMethods(t *testing.T) {
 	} {
 		found := methodsOf{}
 		for _, s := range test.sources {
-			if err := found.add(s); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, found.add(s))
 		}
 		if faults := found.faults(); len(faults) != test.want {
 			t.Errorf("%s: faults %q, want %d", name, faults, test.want)

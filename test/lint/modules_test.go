@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestTypeFaults(t *testing.T) {
@@ -18,10 +20,7 @@ func TestTypeFaults(t *testing.T) {
 		writeFile(t, folder, name, text)
 	}
 
-	faults, err := typeFaults(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	faults := tracertest.Must(typeFaults(folder))(t)
 	got := strings.Join(faults, "\n")
 	for _, want := range []string{
 		"a.go:5:37: undefined: x", "x_test.go:3:7: rank redeclared",

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestMessages(t *testing.T) {
@@ -24,9 +25,7 @@ func f(pid int) { g("run as root or " + (remedy + "grant CAP_BPF ") +
 		{"tracer/p_test.go", "package p\nvar s = `only in a test`\n"},
 		{"docs/other.md", "| `only there` | |\n"},
 	} {
-		if err := m.add(s); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, m.add(s))
 	}
 
 	want := []string{
@@ -40,10 +39,7 @@ func f(pid int) { g("run as root or " + (remedy + "grant CAP_BPF ") +
 
 // TestCauses checks that each cause of growth has its place in docs/causes.md: results link there.
 func TestCauses(t *testing.T) {
-	page, err := os.ReadFile("../../docs/causes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tracertest.Must(os.ReadFile("../../docs/causes.md"))(t)
 
 	for cause := range diagnosis.NumCauses {
 		if !strings.Contains(string(page), "\n## "+cause.String()+"\n") {

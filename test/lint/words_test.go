@@ -4,14 +4,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestFaultsIn(t *testing.T) {
 	v, err := parseWords("# a comment\n\nspell*, spells\tprobe period\n" +
 		"the attach\ttracing started\nhazard*\thazard rate\thazard rate, a hazard of\nHTTP ledger*\tx")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	for text, want := range map[string]string{
 		"a spell of rain":            "spell*",

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestWorkflowFaults(t *testing.T) {
@@ -71,13 +73,8 @@ func TestDependabot(t *testing.T) {
 			Directories []string `yaml:"directories"`
 		} `yaml:"updates"`
 	}
-	text, err := os.ReadFile("../../.github/dependabot.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(os.ReadFile("../../.github/dependabot.yml"))(t)
+	tracertest.NoError(t, yaml.Unmarshal(text, &config))
 	got := make(map[string][]string)
 	for _, u := range config.Updates {
 		for _, folder := range append(u.Directories, u.Directory) {
@@ -89,10 +86,7 @@ func TestDependabot(t *testing.T) {
 
 	for system, file := range map[string]string{"gomod": "go.mod", "npm": "package.json"} {
 		git := exec.Command("git", "-C", "../..", "ls-files", "--", file, "*/"+file)
-		tracked, err := git.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracked := tracertest.Must(git.Output())(t)
 		var want []string
 		for file := range strings.FieldsSeq(string(tracked)) {
 			want = append(want, path.Dir("/"+file))

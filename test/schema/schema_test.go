@@ -9,35 +9,27 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // word is how an enum is spelled.
 var word = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 func TestSchemas(t *testing.T) {
-	code, err := readCode(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	code := tracertest.Must(readCode(root))(t)
 	for _, d := range documents {
 		t.Run(d.file, func(t *testing.T) {
-			want, err := code.schemaOf(d.of, d.schema, d.title)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := tracertest.Must(code.schemaOf(d.of, d.schema, d.title))(t)
 			got, err := os.ReadFile(filepath.Join(root, folder, d.file))
 			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("the file is not that of the code (%v): run go generate ./test/schema", err)
+				t.Errorf("the file is not that of the code (%v): run go generate ./test/schema",
+					err)
 			}
 
-			document, err := jsonschema.UnmarshalJSON(bytes.NewReader(want))
-			if err != nil {
-				t.Fatal(err)
-			}
+			document := tracertest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(want)))(t)
 			compiler := jsonschema.NewCompiler()
-			if err := compiler.AddResource(d.file, document); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, compiler.AddResource(d.file, document))
 			if _, err := compiler.Compile(d.file); err != nil {
 				t.Error(err)
 			}
@@ -79,10 +71,7 @@ var badUnit = regexp.MustCompile(`seconds|minutes|percent|_ms$|^rate_(low|high)$
 
 func TestSchemaRefuses(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
-	schema, err := compiler.Compile(filepath.Join(root, folder, "doctor.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	schema := tracertest.Must(compiler.Compile(filepath.Join(root, folder, "doctor.json")))(t)
 	for text, isValid := range map[string]bool{
 		`{"schema": "allocscope-doctor/1", "ready": true, "failed": 0, "checks": []}`:                                                                true,
 		`{"schema": "allocscope-doctor/1", "ready": true, "failed": 0}`:                                                                              false,
@@ -90,9 +79,7 @@ func TestSchemaRefuses(t *testing.T) {
 		`{"schema": "allocscope-doctor/1", "ready": true, "failed": 0, "checks": [{"name": "x", "state": "good", "finding": "", "required": true}]}`: false,
 	} {
 		var value any
-		if err := json.Unmarshal([]byte(text), &value); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, json.Unmarshal([]byte(text), &value))
 		if err := schema.Validate(value); (err == nil) != isValid {
 			t.Errorf("%s: %v", text, err)
 		}

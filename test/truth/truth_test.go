@@ -10,24 +10,16 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestPage(t *testing.T) {
-	results, err := readResults(resultsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join("..", "..", pageFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := tracertest.Must(readResults(resultsFile))(t)
+	page := tracertest.Must(os.ReadFile(filepath.Join("..", "..", pageFile)))(t)
 	if string(page) != pageOf(results) {
 		t.Errorf("%s does not match %s: run go generate ./test/truth", pageFile, resultsFile)
 	}
-	support, err := os.ReadFile(filepath.Join("..", "..", newestFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	support := tracertest.Must(os.ReadFile(filepath.Join("..", "..", newestFile)))(t)
 	if string(support) != withNewest(string(support), results) {
 		t.Errorf("%s does not match %s: run go generate ./test/truth", newestFile, resultsFile)
 	}
@@ -47,10 +39,7 @@ func TestLeaks(t *testing.T) {
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".py")
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := tracertest.Must(os.ReadFile(file))(t)
 		isListed := slices.ContainsFunc(leaks, func(l leak) bool { return l.name == name })
 		isMarked := strings.Count(string(text), "# NAMED\n") == 1
 		if name != "paced" && (!isListed || !isMarked) {

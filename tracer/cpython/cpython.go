@@ -7,7 +7,8 @@ import "fmt"
 
 // A Version is a minor version of CPython 3. All its releases have these offsets, in bytes.
 //
-// The file of a version names every field, so that a forgotten one cannot pass for the offset 0.
+// The file of the oldest version names every field, so that a forgotten one cannot pass for the
+// offset 0. The file of each later one has the changes since the version before.
 type Version struct {
 	Minor int // of Python 3
 	// FirstExport is a function that this version was the first to export. It separates the versions
@@ -29,6 +30,12 @@ const (
 	// depends on the release or the build.
 	Published = 1<<62 + 1
 )
+
+// with returns a copy of the version, changed.
+func (v Version) with(change func(*Version)) Version {
+	change(&v)
+	return v
+}
 
 // versions holds the known versions, oldest first, without a gap.
 var versions = []*Version{&v38, &v39, &v310, &v311, &v312, &v313, &v314, &v315}

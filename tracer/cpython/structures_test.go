@@ -1,6 +1,7 @@
 package cpython
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -18,7 +19,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestVersions checks that each version has a file, and that the file names every field.
+// TestVersions checks that each version has a file. The oldest one names every field, and each all
+// fields of _Py_DebugOffsets, which move with every version.
 func TestVersions(t *testing.T) {
 	files, err := filepath.Glob("v3[0-9]*.go")
 	if err != nil || len(files) != len(versions) {
@@ -30,11 +32,15 @@ func TestVersions(t *testing.T) {
 			t.Errorf("3.%d is at %d", v.Minor, i)
 		}
 		named := fieldsOfFile(t, fmt.Sprintf("v3%d.go", v.Minor))
-		for _, literal := range []any{Version{}, Frames{}, CodeLayout{}, Structures{}, DebugOffsets{}} {
+		var literals []any
+		if i == 0 {
+			literals = []any{Version{}, Frames{}, CodeLayout{}, Structures{}}
+		}
+		if v.DebugOffsets != nil {
+			literals = append(literals, DebugOffsets{})
+		}
+		for _, literal := range literals {
 			literal := reflect.TypeOf(literal)
-			if literal.Name() == "DebugOffsets" && v.DebugOffsets == nil {
-				continue
-			}
 			for i := range literal.NumField() {
 				if name := literal.Field(i).Name; !slices.Contains(named[literal.Name()], name) {
 					t.Errorf("3.%d: the file does not name %s.%s", v.Minor, literal.Name(), name)
@@ -53,7 +59,8 @@ func TestVersions(t *testing.T) {
 		positions := reflect.ValueOf(*v.DebugOffsets)
 		for i := range positions.NumField() {
 			if at := positions.Field(i).Uint(); at != Absent && at+8 > DebugOffsetsSize {
-				t.Errorf("3.%d: %s is beyond DebugOffsetsSize", v.Minor, positions.Type().Field(i).Name)
+				t.Errorf("3.%d: %s is beyond DebugOffsetsSize", v.Minor,
+					positions.Type().Field(i).Name)
 			}
 		}
 	}
@@ -62,10 +69,7 @@ func TestVersions(t *testing.T) {
 // fieldsOfFile returns the fields that the struct literals of a file name, by the type.
 func fieldsOfFile(t *testing.T, path string) map[string][]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 
 	named := make(map[string][]string)
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -206,16 +210,15 @@ func compareWithHeaders(t *testing.T, v *Version, includes []string) {
 // setField writes a number into the file of a version.
 func setField(t *testing.T, path, name string, value int64) {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := tracertest.Must(os.ReadFile(path))(t)
 
-	field := regexp.MustCompile(`(?m)^(\s+` + name + `:\s+).*,$`)
-	content = field.ReplaceAll(content, fmt.Appendf(nil, "${1}%d,", value))
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		t.Fatal(err)
+	field := regexp.MustCompile(`(?m)^(\s+(?:v\.)?` + name + `(?::\s+| = ))[^,\n]+`)
+	if field.Match(content) {
+		content = field.ReplaceAll(content, fmt.Appendf(nil, "${1}%d", value))
+	} else {
+		content = fmt.Appendf(bytes.TrimSuffix(content, []byte("})\n")), "\tv.%s = %d\n})\n", name, value)
 	}
+	tracertest.NoError(t, os.WriteFile(path, content, 0o644))
 }
 
 func TestFind(t *testing.T) {

@@ -1,162 +1,34 @@
 package cpython
 
-var v310 = Version{
-	Minor:       10,
-	FirstExport: "PyIter_Send",
+var v310 = v39.with(func(v *Version) {
+	v.Minor = 10
+	v.FirstExport = "PyIter_Send"
 
-	Frames: Frames{
-		InterpretersHead:       32,
-		InterpreterNext:        0,
-		InterpreterThreadsHead: 8,
+	v.FrameInstruction = 96
+	v.LastiUnit = 2
 
-		ThreadNext:         8,
-		ThreadInterp:       16,
-		ThreadID:           176,
-		NativeThreadID:     Absent,
-		ThreadFrame:        24,
-		CFrameCurrentFrame: Absent,
+	v.LineForm = Linetable310
 
-		FrameCode:        32,
-		FramePrevious:    24,
-		FrameInstruction: 96,
-		LastiUnit:        2,
-		FrameIsEntry:     Absent,
-		FrameOwner:       Absent,
-		FrameTlbcIndex:   Absent,
+	// https://github.com/python/cpython/blob/v3.10.0/Objects/obmalloc.c
+	v.PoolSize = 16384
 
-		CodeAdaptive: Absent,
-		CodeTlbc:     Absent,
-	},
+	// https://github.com/python/cpython/blob/v3.10.0/Include/cpython/object.h
+	v.HTQualname = 864
+	v.HTCachedKeys = 872
 
-	CodeLayout: CodeLayout{
-		Filename:       104,
-		Name:           112,
-		Qualname:       Absent,
-		Firstlineno:    40,
-		Linetable:      120,
-		LineForm:       Linetable310,
-		FirstTraceable: Absent,
+	// https://github.com/python/cpython/blob/v3.10.0/Include/funcobject.h
+	v.FuncGlobals = 16
+	v.FuncQualname = 40
+	v.FuncCode = 48
+	v.FuncDefaults = 56
+	v.FuncKwdefaults = 64
+	v.FuncClosure = 72
+	v.FuncDict = 88
+	v.FuncModule = 104
 
-		BytesSize: 16,
-		BytesData: 32,
-
-		UnicodeLength:   16,
-		UnicodeState:    32,
-		ASCIIData:       48,
-		CompactData:     72,
-		HasWideInterned: false,
-	},
-
-	Structures: Structures{
-		// https://github.com/python/cpython/blob/v3.10.0/Objects/obmalloc.c
-		PoolSize: 16384,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Include/internal/pycore_gc.h
-		GCHead:            16,
-		PreHeader:         0,
-		HasManagedWeakref: false,
-		ManagedDict:       Absent,
-		ManagedValues:     Absent,
-		TagsManagedDict:   false,
-		InlineValues:      false,
-		ImmortalRefcnt:    Absent,
-		HasLongTag:        false,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Include/cpython/object.h
-		TypeName:           24,
-		TypeBasicsize:      32,
-		TypeItemsize:       40,
-		TypeFlags:          168,
-		TypeDictoffset:     288,
-		TypeWeaklistoffset: 208,
-		TypeDict:           264,
-		TypeBase:           256,
-		HTQualname:         864,
-		HTCachedKeys:       872,
-
-		ListItem:  24,
-		TupleItem: 24,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Objects/dict-common.h
-		DictUsed:       16,
-		DictKeys:       32,
-		DictValues:     40,
-		KeysHeader:     40,
-		HasKeysKind:    false,
-		ValuesForm:     ValuesPlain,
-		ValuesHeader:   0,
-		ValuesHeaderAt: 0,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Include/setobject.h
-		SetUsed:       24,
-		SetMask:       32,
-		SetTable:      40,
-		SetSmalltable: 64,
-		SetEntrySize:  16,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Modules/_collectionsmodule.c
-		DequeLeftblock:  24,
-		DequeRightblock: 32,
-		DequeLeftindex:  40,
-		DequeRightindex: 48, DequeMaxlen: 64,
-		BlockLeftlink:  0,
-		BlockData:      8,
-		BlockRightlink: 520,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Include/funcobject.h
-		FuncGlobals:    16,
-		FuncQualname:   40,
-		FuncCode:       48,
-		FuncDefaults:   56,
-		FuncKwdefaults: 64,
-		FuncClosure:    72,
-		FuncDict:       88,
-		FuncModule:     104,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Include/cpython/code.h
-		CodeArgcount:        16,
-		CodeKwonlyargcount:  24,
-		CodeStacksize:       32,
-		CodeVarnames:        72,
-		CodeCellvars:        88,
-		CodeFreevars:        80,
-		CodeNlocalsplus:     Absent,
-		CodeNfreevars:       Absent,
-		CodeLocalsplusnames: Absent,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Modules/_functoolsmodule.c
-		LRUFunc: 88, LRUCache: 72, LRUMaxsize: 96,
-
-		WeakrefSize: 56,
-		ModuleDict:  16,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Include/cpython/frameobject.h
-		FrameValuestack:   64,
-		FrameFStacktop:    Absent,
-		FrameStackdepth:   80,
-		FrameGen:          88,
-		FrameFrame:        Absent,
-		FrameData:         Absent,
-		FrameGlobals:      48,
-		FrameLocalsplus:   352,
-		FrameObject:       Absent,
-		FrameStacktop:     Absent,
-		FrameStackpointer: Absent,
-		StackRefTags:      0,
-		GenFrame:          16,
-		GenIframe:         Absent,
-		FrameExecuting:    Absent,
-		GenFrameState:     Absent,
-
-		// https://github.com/python/cpython/blob/v3.10.0/Include/internal/pycore_gc.h
-		GCEnabled:         12,
-		GCGenerations:     24,
-		GCGenerationStats: 128,
-		GCStatsForm:       StatsPlain,
-		GCGeneration0:     96,
-		GCLongLivedTotal:  224,
-		FirstFullGC:       0,
-	},
-
-	DebugOffsets: nil,
-}
+	// https://github.com/python/cpython/blob/v3.10.0/Include/cpython/frameobject.h
+	v.FrameFStacktop = Absent
+	v.FrameStackdepth = 80
+	v.FrameGen = 88
+	v.FrameLocalsplus = 352
+})

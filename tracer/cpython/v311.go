@@ -1,162 +1,73 @@
 package cpython
 
-var v311 = Version{
-	Minor:       11,
-	FirstExport: "",
+var v311 = v310.with(func(v *Version) {
+	v.Minor = 11
+	v.FirstExport = ""
 
-	Frames: Frames{
-		InterpretersHead:       40,
-		InterpreterNext:        0,
-		InterpreterThreadsHead: 16,
+	v.InterpretersHead = 40
+	v.InterpreterThreadsHead = 16
 
-		ThreadNext:         8,
-		ThreadInterp:       16,
-		ThreadID:           152,
-		NativeThreadID:     160,
-		ThreadFrame:        56,
-		CFrameCurrentFrame: 8,
+	v.ThreadID = 152
+	v.NativeThreadID = 160
+	v.ThreadFrame = 56
+	v.CFrameCurrentFrame = 8
 
-		FrameCode:        32,
-		FramePrevious:    48,
-		FrameInstruction: 56,
-		LastiUnit:        Absent,
-		FrameIsEntry:     68,
-		FrameOwner:       69,
-		FrameTlbcIndex:   Absent,
+	v.FramePrevious = 48
+	v.FrameInstruction = 56
+	v.LastiUnit = Absent
+	v.FrameIsEntry = 68
+	v.FrameOwner = 69
 
-		CodeAdaptive: 184,
-		CodeTlbc:     Absent,
-	},
+	v.CodeAdaptive = 184
 
-	CodeLayout: CodeLayout{
-		Filename:       112,
-		Name:           120,
-		Qualname:       128,
-		Firstlineno:    72,
-		Linetable:      136,
-		LineForm:       LocationTable,
-		FirstTraceable: 168,
+	v.Filename = 112
+	v.Name = 120
+	v.Qualname = 128
+	v.Firstlineno = 72
+	v.Linetable = 136
+	v.LineForm = LocationTable
+	v.FirstTraceable = 168
 
-		BytesSize: 16,
-		BytesData: 32,
+	// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_gc.h
+	v.PreHeader = 16
+	v.ManagedDict = -24
+	v.ManagedValues = -32
 
-		UnicodeLength:   16,
-		UnicodeState:    32,
-		ASCIIData:       48,
-		CompactData:     72,
-		HasWideInterned: false,
-	},
+	// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_dict.h
+	v.KeysHeader = 32
+	v.HasKeysKind = true
+	v.ValuesForm = ValuesPrefixed
+	v.ValuesHeader = 8
+	v.ValuesHeaderAt = -8
 
-	Structures: Structures{
-		// https://github.com/python/cpython/blob/v3.11.0/Objects/obmalloc.c
-		PoolSize: 16384,
+	// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/code.h
+	v.CodeArgcount = 56
+	v.CodeKwonlyargcount = 64
+	v.CodeStacksize = 68
+	v.CodeVarnames = Absent
+	v.CodeCellvars = Absent
+	v.CodeFreevars = Absent
+	v.CodeNlocalsplus = 76
+	v.CodeNfreevars = 92
+	v.CodeLocalsplusnames = 96
 
-		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_gc.h
-		GCHead:            16,
-		PreHeader:         16,
-		HasManagedWeakref: false,
-		ManagedDict:       -24,
-		ManagedValues:     -32,
-		TagsManagedDict:   false,
-		InlineValues:      false,
-		ImmortalRefcnt:    Absent,
-		HasLongTag:        false,
+	// https://github.com/python/cpython/blob/v3.11.0/Modules/_functoolsmodule.c
+	v.WeakrefSize = 64
 
-		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/object.h
-		TypeName:           24,
-		TypeBasicsize:      32,
-		TypeItemsize:       40,
-		TypeFlags:          168,
-		TypeDictoffset:     288,
-		TypeWeaklistoffset: 208,
-		TypeDict:           264,
-		TypeBase:           256,
-		HTQualname:         864,
-		HTCachedKeys:       872,
-
-		ListItem:  24,
-		TupleItem: 24,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_dict.h
-		DictUsed:       16,
-		DictKeys:       32,
-		DictValues:     40,
-		KeysHeader:     32,
-		HasKeysKind:    true,
-		ValuesForm:     ValuesPrefixed,
-		ValuesHeader:   8,
-		ValuesHeaderAt: -8,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/setobject.h
-		SetUsed:       24,
-		SetMask:       32,
-		SetTable:      40,
-		SetSmalltable: 64,
-		SetEntrySize:  16,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Modules/_collectionsmodule.c
-		DequeLeftblock:  24,
-		DequeRightblock: 32,
-		DequeLeftindex:  40,
-		DequeRightindex: 48, DequeMaxlen: 64,
-		BlockLeftlink:  0,
-		BlockData:      8,
-		BlockRightlink: 520,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/funcobject.h
-		FuncGlobals:    16,
-		FuncQualname:   40,
-		FuncCode:       48,
-		FuncDefaults:   56,
-		FuncKwdefaults: 64,
-		FuncClosure:    72,
-		FuncDict:       88,
-		FuncModule:     104,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/code.h
-		CodeArgcount:        56,
-		CodeKwonlyargcount:  64,
-		CodeStacksize:       68,
-		CodeVarnames:        Absent,
-		CodeCellvars:        Absent,
-		CodeFreevars:        Absent,
-		CodeNlocalsplus:     76,
-		CodeNfreevars:       92,
-		CodeLocalsplusnames: 96,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Modules/_functoolsmodule.c
-		LRUFunc: 88, LRUCache: 72, LRUMaxsize: 96,
-
-		WeakrefSize: 64,
-		ModuleDict:  16,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_frame.h
-		FrameValuestack:   Absent,
-		FrameFStacktop:    Absent,
-		FrameStackdepth:   Absent,
-		FrameGen:          Absent,
-		FrameFrame:        24,
-		FrameData:         48,
-		FrameGlobals:      8,
-		FrameLocalsplus:   72,
-		FrameObject:       40,
-		FrameStacktop:     64,
-		FrameStackpointer: Absent,
-		StackRefTags:      0,
-		GenFrame:          Absent,
-		GenIframe:         80,
-		FrameExecuting:    0,
-		GenFrameState:     75,
-
-		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_gc.h
-		GCEnabled:         12,
-		GCGenerations:     24,
-		GCGenerationStats: 128,
-		GCStatsForm:       StatsPlain,
-		GCGeneration0:     96,
-		GCLongLivedTotal:  224,
-		FirstFullGC:       0,
-	},
-
-	DebugOffsets: nil,
-}
+	// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_frame.h
+	v.FrameValuestack = Absent
+	v.FrameStackdepth = Absent
+	v.FrameGen = Absent
+	v.FrameFrame = 24
+	v.FrameData = 48
+	v.FrameGlobals = 8
+	v.FrameLocalsplus = 72
+	v.FrameObject = 40
+	v.FrameStacktop = 64
+	v.GenFrame = Absent
+	v.GenIframe = 80
+	v.FrameExecuting = 0
+	v.GenFrameState = 75
+	v.FuncGlobals = 16
+	v.FuncCode = 48
+})

@@ -1,165 +1,53 @@
 package cpython
 
-var v313 = Version{
-	Minor:       13,
-	FirstExport: "",
+var v313 = v312.with(func(v *Version) {
+	v.Minor = 13
 
-	Frames: Frames{
-		InterpretersHead:       Published,
-		InterpreterNext:        Published,
-		InterpreterThreadsHead: Published,
+	v.InterpretersHead = Published
+	v.InterpreterNext = Published
+	v.InterpreterThreadsHead = Published
 
-		ThreadNext:         Published,
-		ThreadInterp:       Published,
-		ThreadID:           Published,
-		NativeThreadID:     Published,
-		ThreadFrame:        Published,
-		CFrameCurrentFrame: Absent,
+	v.ThreadNext = Published
+	v.ThreadInterp = Published
+	v.ThreadID = Published
+	v.NativeThreadID = Published
+	v.ThreadFrame = Published
+	v.CFrameCurrentFrame = Absent
 
-		FrameCode:        Published,
-		FramePrevious:    Published,
-		FrameInstruction: Published,
-		LastiUnit:        Absent,
-		FrameIsEntry:     Absent,
-		FrameOwner:       70,
-		FrameTlbcIndex:   Absent,
+	v.FrameCode = Published
+	v.FramePrevious = Published
+	v.FrameInstruction = Published
 
-		CodeAdaptive: Published,
-		CodeTlbc:     Absent,
-	},
+	v.CodeAdaptive = Published
 
-	CodeLayout: CodeLayout{
-		Filename:       Published,
-		Name:           Published,
-		Qualname:       Published,
-		Firstlineno:    Published,
-		Linetable:      Published,
-		LineForm:       LocationTable,
-		FirstTraceable: Published,
+	v.Filename = Published
+	v.Name = Published
+	v.Qualname = Published
+	v.Firstlineno = Published
+	v.Linetable = Published
+	v.FirstTraceable = Published
 
-		BytesSize: Published,
-		BytesData: Published,
+	v.BytesSize = Published
+	v.BytesData = Published
 
-		UnicodeLength:   Published,
-		UnicodeState:    Published,
-		ASCIIData:       Published,
-		CompactData:     Published,
-		HasWideInterned: false,
-	},
+	v.UnicodeLength = Published
+	v.UnicodeState = Published
+	v.ASCIIData = Published
+	v.CompactData = Published
 
-	Structures: Structures{
-		// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_obmalloc.h
-		PoolSize: 16384,
+	// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_gc.h
+	v.TagsManagedDict = false
+	v.InlineValues = true
 
-		// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_gc.h
-		GCHead:            16,
-		PreHeader:         16,
-		HasManagedWeakref: true,
-		ManagedDict:       -24,
-		ManagedValues:     Absent,
-		TagsManagedDict:   false,
-		InlineValues:      true,
-		ImmortalRefcnt:    1 << 30,
-		HasLongTag:        true,
+	// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h
+	v.ValuesForm = ValuesSized
+	v.ValuesHeaderAt = 0
 
-		// https://github.com/python/cpython/blob/v3.13.0/Include/cpython/object.h
-		TypeName:           24,
-		TypeBasicsize:      32,
-		TypeItemsize:       40,
-		TypeFlags:          168,
-		TypeDictoffset:     288,
-		TypeWeaklistoffset: 208,
-		TypeDict:           264,
-		TypeBase:           256,
-		HTQualname:         872,
-		HTCachedKeys:       880,
-
-		ListItem:  24,
-		TupleItem: 24,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h
-		DictUsed:       16,
-		DictKeys:       32,
-		DictValues:     40,
-		KeysHeader:     32,
-		HasKeysKind:    true,
-		ValuesForm:     ValuesSized,
-		ValuesHeader:   8,
-		ValuesHeaderAt: 0,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Include/cpython/setobject.h
-		SetUsed:       24,
-		SetMask:       32,
-		SetTable:      40,
-		SetSmalltable: 64,
-		SetEntrySize:  16,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Modules/_collectionsmodule.c
-		DequeLeftblock:  24,
-		DequeRightblock: 32,
-		DequeLeftindex:  40,
-		DequeRightindex: 48, DequeMaxlen: 64,
-		BlockLeftlink:  0,
-		BlockData:      8,
-		BlockRightlink: 520,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Include/cpython/funcobject.h
-		FuncGlobals:    16,
-		FuncQualname:   40,
-		FuncCode:       48,
-		FuncDefaults:   56,
-		FuncKwdefaults: 64,
-		FuncClosure:    72,
-		FuncDict:       88,
-		FuncModule:     104,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Include/cpython/code.h
-		CodeArgcount:        52,
-		CodeKwonlyargcount:  60,
-		CodeStacksize:       64,
-		CodeVarnames:        Absent,
-		CodeCellvars:        Absent,
-		CodeFreevars:        Absent,
-		CodeNlocalsplus:     72,
-		CodeNfreevars:       88,
-		CodeLocalsplusnames: 96,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Modules/_functoolsmodule.c
-		LRUFunc: 88, LRUCache: 72, LRUMaxsize: 96,
-
-		WeakrefSize: 64,
-		ModuleDict:  16,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_frame.h
-		FrameValuestack:   Absent,
-		FrameFStacktop:    Absent,
-		FrameStackdepth:   Absent,
-		FrameGen:          Absent,
-		FrameFrame:        24,
-		FrameData:         64,
-		FrameGlobals:      24,
-		FrameLocalsplus:   72,
-		FrameObject:       48,
-		FrameStacktop:     64,
-		FrameStackpointer: Absent,
-		StackRefTags:      0,
-		GenFrame:          Absent,
-		GenIframe:         72,
-		FrameExecuting:    0,
-		GenFrameState:     67,
-
-		// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_gc.h
-		GCEnabled:         12,
-		GCGenerations:     24,
-		GCGenerationStats: 128,
-		GCStatsForm:       StatsPlain,
-		GCGeneration0:     96,
-		GCLongLivedTotal:  224,
-		FirstFullGC:       0,
-	},
+	// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_frame.h
+	v.FrameData = 64
 
 	// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_runtime.h
-	DebugOffsets: &DebugOffsets{
+	v.DebugOffsets = &DebugOffsets{
 		RuntimeStateInterpretersHead:   40,
 		InterpreterStateNext:           64,
 		InterpreterStateThreadsHead:    72,
@@ -212,5 +100,5 @@ var v313 = Version{
 		GCCollecting:                          576,
 		GenObjectGiIframe:                     Absent,
 		GenObjectGiFrameState:                 Absent,
-	},
-}
+	}
+})

@@ -1,165 +1,26 @@
 package cpython
 
-var v315 = Version{
-	Minor:       15,
-	FirstExport: "",
+var v315 = v314.with(func(v *Version) {
+	v.Minor = 15
 
-	Frames: Frames{
-		InterpretersHead:       Published,
-		InterpreterNext:        Published,
-		InterpreterThreadsHead: Published,
+	// https://github.com/python/cpython/blob/v3.15.0/Include/cpython/object.h
+	v.HTQualname = 880
+	v.HTCachedKeys = 888
 
-		ThreadNext:         Published,
-		ThreadInterp:       Published,
-		ThreadID:           Published,
-		NativeThreadID:     Published,
-		ThreadFrame:        Published,
-		CFrameCurrentFrame: Absent,
+	// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_interpframe_structs.h
+	v.FrameExecuting = 4
 
-		FrameCode:        Published,
-		FramePrevious:    Published,
-		FrameInstruction: Published,
-		LastiUnit:        Absent,
-		FrameIsEntry:     Absent,
-		FrameOwner:       74,
-		FrameTlbcIndex:   Published,
-
-		CodeAdaptive: Published,
-		CodeTlbc:     Published,
-	},
-
-	CodeLayout: CodeLayout{
-		Filename:       Published,
-		Name:           Published,
-		Qualname:       Published,
-		Firstlineno:    Published,
-		Linetable:      Published,
-		LineForm:       LocationTable,
-		FirstTraceable: Published,
-
-		BytesSize: Published,
-		BytesData: Published,
-
-		UnicodeLength:   Published,
-		UnicodeState:    Published,
-		ASCIIData:       Published,
-		CompactData:     Published,
-		HasWideInterned: true,
-	},
-
-	Structures: Structures{
-		// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_obmalloc.h
-		PoolSize: 16384,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_gc.h
-		GCHead:            16,
-		PreHeader:         16,
-		HasManagedWeakref: true,
-		ManagedDict:       -24,
-		ManagedValues:     Absent,
-		TagsManagedDict:   false,
-		InlineValues:      true,
-		ImmortalRefcnt:    1 << 30,
-		HasLongTag:        true,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/cpython/object.h
-		TypeName:           24,
-		TypeBasicsize:      32,
-		TypeItemsize:       40,
-		TypeFlags:          168,
-		TypeDictoffset:     288,
-		TypeWeaklistoffset: 208,
-		TypeDict:           264,
-		TypeBase:           256,
-		HTQualname:         880,
-		HTCachedKeys:       888,
-
-		ListItem:  24,
-		TupleItem: 32,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_dict.h
-		DictUsed:       16,
-		DictKeys:       32,
-		DictValues:     40,
-		KeysHeader:     32,
-		HasKeysKind:    true,
-		ValuesForm:     ValuesSized,
-		ValuesHeader:   8,
-		ValuesHeaderAt: 0,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/cpython/setobject.h
-		SetUsed:       24,
-		SetMask:       32,
-		SetTable:      40,
-		SetSmalltable: 64,
-		SetEntrySize:  16,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Modules/_collectionsmodule.c
-		DequeLeftblock:  24,
-		DequeRightblock: 32,
-		DequeLeftindex:  40,
-		DequeRightindex: 48, DequeMaxlen: 64,
-		BlockLeftlink:  0,
-		BlockData:      8,
-		BlockRightlink: 520,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/cpython/funcobject.h
-		FuncGlobals:    16,
-		FuncQualname:   40,
-		FuncCode:       48,
-		FuncDefaults:   56,
-		FuncKwdefaults: 64,
-		FuncClosure:    72,
-		FuncDict:       88,
-		FuncModule:     104,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/cpython/code.h
-		CodeArgcount:        52,
-		CodeKwonlyargcount:  60,
-		CodeStacksize:       64,
-		CodeVarnames:        Absent,
-		CodeCellvars:        Absent,
-		CodeFreevars:        Absent,
-		CodeNlocalsplus:     72,
-		CodeNfreevars:       88,
-		CodeLocalsplusnames: 96,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Modules/_functoolsmodule.c
-		LRUFunc: 88, LRUCache: 72, LRUMaxsize: 96,
-
-		WeakrefSize: 64,
-		ModuleDict:  16,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_interpframe_structs.h
-		FrameValuestack:   Absent,
-		FrameFStacktop:    Absent,
-		FrameStackdepth:   Absent,
-		FrameGen:          Absent,
-		FrameFrame:        24,
-		FrameData:         72,
-		FrameGlobals:      24,
-		FrameLocalsplus:   80,
-		FrameObject:       48,
-		FrameStacktop:     Absent,
-		FrameStackpointer: 64,
-		StackRefTags:      3,
-		GenFrame:          Absent,
-		GenIframe:         72,
-		FrameExecuting:    4,
-		GenFrameState:     67,
-
-		// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_interp_structs.h
-		GCEnabled:         0,
-		GCGenerations:     8,
-		GCGenerationStats: 104,
-		GCStatsForm:       StatsRings,
-		GCGeneration0:     168,
-		GCLongLivedTotal:  152,
-		FirstFullGC:       0,
-	},
+	// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_interp_structs.h
+	v.GCEnabled = 0
+	v.GCGenerations = 8
+	v.GCGenerationStats = 104
+	v.GCStatsForm = StatsRings
+	v.GCGeneration0 = 168
+	v.GCLongLivedTotal = 152
+	v.FirstFullGC = 0
 
 	// https://github.com/python/cpython/blob/v3.15.0/Include/internal/pycore_debug_offsets.h
-	DebugOffsets: &DebugOffsets{
+	v.DebugOffsets = &DebugOffsets{
 		RuntimeStateInterpretersHead:   40,
 		InterpreterStateNext:           64,
 		InterpreterStateThreadsHead:    72,
@@ -212,5 +73,7 @@ var v315 = Version{
 		GCCollecting:                          760,
 		GenObjectGiIframe:                     808,
 		GenObjectGiFrameState:                 816,
-	},
-}
+	}
+	v.FuncGlobals = 16
+	v.FuncCode = 48
+})

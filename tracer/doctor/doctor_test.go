@@ -12,13 +12,11 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestCheckReturns(t *testing.T) {
-	p, err := process.Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(os.Getpid()))(t)
 	defer p.Close()
 
 	t.Run("safe return probes need no remedy", func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/stack"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // liveMap makes a map as the kernel side fills it.
@@ -18,14 +19,10 @@ func liveMap(t *testing.T, objects map[bpf.Address]bpf.Allocation) *ebpf.Map {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Type: ebpf.Hash, KeySize: 16, ValueSize: 40, MaxEntries: uint32(len(objects) + 1),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	for key, object := range objects {
-		if err := m.Put(&key, &object); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, m.Put(&key, &object))
 	}
 	return m
 }
@@ -52,10 +49,7 @@ func TestReadLive(t *testing.T) {
 		sums := make(map[stack.Key]*StackTotals)
 		bins := BirthBins{1 << 62}
 		e := NewEstimator(&Schedule{}, &liveness.Tracker{}, false, 2, nil, bins)
-		objects, err := ReadLive(k, e, sums, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := tracertest.Must(ReadLive(k, e, sums, nil))(t)
 
 		held := make(Holdings)
 		for key, sum := range sums {
@@ -65,7 +59,8 @@ func TestReadLive(t *testing.T) {
 		bytes := make(map[int]float64)
 		for _, h := range held.List() {
 			if h.InuseBytes < 0 || h.Variance < 0 {
-				t.Errorf("stack %d holds %d bytes, variance %v", h.Stack.ID, h.InuseBytes, h.Variance)
+				t.Errorf("stack %d holds %d bytes, variance %v", h.Stack.ID, h.InuseBytes,
+					h.Variance)
 			}
 			bytes[h.Stack.PID] += float64(h.InuseBytes)
 		}

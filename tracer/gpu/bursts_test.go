@@ -174,7 +174,8 @@ func TestBurstsSimulation(t *testing.T) {
 			inFlight := float64(c.blocks * blockSize)
 			for at, bytes := range churn {
 				if bytes > inFlight {
-					t.Fatalf("after %d s temporaries hold %.0f bytes, at most %.0f are in flight", at, bytes,
+					t.Fatalf("after %d s temporaries hold %.0f bytes, at most %.0f are in flight",
+						at, bytes,
 						inFlight)
 				}
 			}

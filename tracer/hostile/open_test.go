@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A path that leads now to a file and now to a FIFO never has the FIFO opened: another reader of
@@ -15,16 +17,9 @@ import (
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")
-	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(file, []byte("text"), 0o600))
+	tracertest.NoError(t, unix.Mkfifo(fifo, 0o600))
+	watch := tracertest.Must(unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC))(t)
 	defer unix.Close(watch)
 	if _, err := unix.InotifyAddWatch(watch, fifo, unix.IN_OPEN); err != nil {
 		t.Fatal(err)
@@ -79,15 +74,11 @@ func TestOpen(t *testing.T) {
 // No link leads out of the root.
 func TestOpenInRoot(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(outside, []byte("x"), 0o600))
 	for name, target := range map[string]string{
 		"absolute": outside, "relative": "../../../../../../../../" + outside, "magic": "/proc/self/root",
 	} {
-		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Symlink(target, filepath.Join(root, name)))
 	}
 
 	for _, path := range []string{
@@ -103,9 +94,6 @@ func TestOpenInRoot(t *testing.T) {
 		t.Errorf("OpenInRoot through a magic link = %v, %v, want %v", f, err, unix.ELOOP)
 	}
 
-	f, err := OpenInRoot(filepath.Dir(outside), "/outside")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(OpenInRoot(filepath.Dir(outside), "/outside"))(t)
 	f.Close()
 }

@@ -4,23 +4,18 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestReplaceable has a program of root's, and ways in which others could replace it.
 func TestReplaceable(t *testing.T) {
-	folder, err := os.MkdirTemp("/", "allocscope-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := tracertest.Must(os.MkdirTemp("/", "allocscope-test-"))(t)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	inner := filepath.Join(folder, "inner")
 	program := filepath.Join(inner, "program")
-	if err := os.Mkdir(inner, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(program, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Mkdir(inner, 0o755))
+	tracertest.NoError(t, os.WriteFile(program, nil, 0o755))
 
 	own := func(path string, uid int) func() error {
 		return func() error { return os.Chown(path, uid, 0) }
@@ -39,16 +34,12 @@ func TestReplaceable(t *testing.T) {
 		{allow(folder, 0o757), allow(folder, 0o755), folder},
 		{allow(folder, 0o777|os.ModeSticky), allow(folder, 0o755), ""},
 	} {
-		if err := c.change(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, c.change())
 		part, why, err := Replaceable(program)
 		if err != nil || part != c.part || (why == "") != (part == "") {
 			t.Errorf("%q %q, error %v, want %q", part, why, err, c.part)
 		}
-		if err := c.undo(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, c.undo())
 	}
 	if _, _, err := Replaceable(folder + "/none"); err == nil {
 		t.Error("a file that is not there has no error")

@@ -12,19 +12,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // text is an open file with a content.
 func text(t *testing.T, content string) *File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := Open(nil, path, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	f := tracertest.Must(Open(nil, path, 0, 0))(t)
 	t.Cleanup(func() { f.Close() })
 	f.mayStall = true // so that the child reads it, whatever the file system
 	return f
@@ -79,9 +76,7 @@ func stopChild(t *testing.T) (pid int) {
 	t.Helper()
 	child.mu.Lock()
 	defer child.mu.Unlock()
-	if err := unix.Kill(child.pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Kill(child.pid, unix.SIGSTOP))
 	return child.pid
 }
 
@@ -98,10 +93,7 @@ func testGivesUp(t *testing.T) {
 		t.Fatalf("a read by a child that does not answer: %v", err)
 	}
 	child.timeout = readTimeout // a new child has time to start
-	again, err := Open(nil, f.Name(), 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := tracertest.Must(Open(nil, f.Name(), 0, 0))(t)
 	defer again.Close()
 	again.mayStall = true
 	if _, err := again.ReadAt(buffer, 0); !errors.Is(err, ErrStalled) {
@@ -178,13 +170,8 @@ func testChildEnds(t *testing.T) {
 
 	us := exec.Command("/proc/self/exe", "-test.run", "^TestReader$/^child_ends")
 	us.Env = append(os.Environ(), variable+"=1", "TMPDIR="+t.TempDir()) // it is killed
-	output, err := us.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := us.Start(); err != nil {
-		t.Fatal(err)
-	}
+	output := tracertest.Must(us.StdoutPipe())(t)
+	tracertest.NoError(t, us.Start())
 	var pid int
 	if _, err := fmt.Fscanf(output, "child %d\n", &pid); err != nil {
 		t.Fatal(err)
@@ -194,9 +181,7 @@ func testChildEnds(t *testing.T) {
 		t.Fatalf("the child is %q, %v", name, err)
 	}
 
-	if err := us.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, us.Process.Kill())
 	_ = us.Wait()
 	for range 60_000 {
 		if name, err := os.ReadFile(status); err != nil || len(name) == 0 {

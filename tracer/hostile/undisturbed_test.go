@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestUndisturbed compares the policy of a thread before, within and after a call.
@@ -15,16 +17,11 @@ func TestUndisturbed(t *testing.T) {
 	runtime.LockOSThread() // for good: the thread ends with the test
 
 	policy := func() uint32 {
-		now, err := unix.SchedGetAttr(0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		now := tracertest.Must(unix.SchedGetAttr(0, 0))(t)
 		return now.Policy
 	}
 	set := func(policy uint32) {
-		if err := unix.SchedSetAttr(0, &unix.SchedAttr{Policy: policy}, 0); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, unix.SchedSetAttr(0, &unix.SchedAttr{Policy: policy}, 0))
 	}
 
 	for _, before := range []uint32{unix.SCHED_NORMAL, unix.SCHED_IDLE} {

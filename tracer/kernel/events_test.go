@@ -86,16 +86,11 @@ func TestEventReader(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tracertest.NeedsRoot(t)
 			k, err := Load(Config{MaxLive: 1 << 10, MaxStacks: 1 << 10, MaxFaults: 1 << 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, err)
 			defer k.Close()
 
 			var got handled
-			r, err := k.ReadEvents(got.add)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := tracertest.Must(k.ReadEvents(got.add))(t)
 			for i, flags := range c.flags {
 				sender{t, k}.send(int32(i), flags)
 			}

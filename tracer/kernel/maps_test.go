@@ -17,9 +17,7 @@ func newMap(t *testing.T, n uint32) *ebpf.Map {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 2 * n,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 
 	keys, values := make([]uint32, n), make([]uint64, n)
@@ -40,9 +38,7 @@ func mustHold(t *testing.T, m *ebpf.Map, n uint32, kept func(key uint32) bool) {
 		}
 		got[*key] = *value
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	for key := range n {
 		if kept(key) {
@@ -71,9 +67,7 @@ func TestDeleteWhere(t *testing.T) {
 	err := DeleteWhere(m, func(key *uint32, value *uint64) bool {
 		return *key >= 10 && *value%2 == 0
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	mustHold(t, m, several, func(key uint32) bool { return key < 10 || key%2 == 1 })
 }
 
@@ -82,9 +76,7 @@ func TestReadCounters(t *testing.T) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 33,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	defer m.Close()
 
 	cpus := ebpf.MustPossibleCPU()

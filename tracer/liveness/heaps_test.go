@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // heapsOf returns the heaps of the program, once they can be read.
@@ -97,10 +98,7 @@ func TestHeaps(t *testing.T) {
 func mustHoldMapped(t *testing.T, root string) {
 	t.Helper()
 	p, objects := startPythonScript(t, root, pythonLargeObjects)
-	heaps, err := AllocatorOf(p, mapsOf(t, p)).Heaps(p, mapsOf(t, p))
-	if err != nil {
-		t.Fatal(err)
-	}
+	heaps := tracertest.Must(AllocatorOf(p, mapsOf(t, p)).Heaps(p, mapsOf(t, p)))(t)
 
 	live := make(map[uint64]bool)
 	for _, o := range objects["live"] {

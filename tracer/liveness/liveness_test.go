@@ -56,18 +56,10 @@ func startBuild(t testing.TB, mode string, command ...string) *program {
 	const slots = 8000
 	table := filepath.Join(t.TempDir(), "table")
 	size := 2 * slots * int(unsafe.Sizeof(slot{}))
-	if err := os.WriteFile(table, make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(table, make([]byte, size), 0o600))
+	f := tracertest.Must(os.Open(table))(t)
 	defer f.Close()
-	memory, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	memory := tracertest.Must(unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED))(t)
 	t.Cleanup(func() { unix.Munmap(memory) })
 
 	command = append(command, table, fmt.Sprint(threads), fmt.Sprint(slots), mode)
@@ -83,29 +75,21 @@ func startBuild(t testing.TB, mode string, command ...string) *program {
 
 func openProcess(t testing.TB, pid int) *process.Process {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
 
 func mapsOf(t testing.TB, p *process.Process) []process.Mapping {
 	t.Helper()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 	return maps
 }
 
 func mustFind(t testing.TB, p *process.Process) ProcessAllocator {
 	t.Helper()
 	found := AllocatorOf(p, mapsOf(t, p))
-	if err := found.untrackable(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, found.untrackable())
 	return found
 }
 
@@ -291,10 +275,7 @@ func TestCheck(t *testing.T) {
 		a := mustFind(t, p)
 		counts := make(map[string]map[heap.State]int)
 		for kind, objects := range objects {
-			states, err := a.Check(p, mapsOf(t, p), objects)
-			if err != nil {
-				t.Fatal(err)
-			}
+			states := tracertest.Must(a.Check(p, mapsOf(t, p), objects))(t)
 			counts[kind] = make(map[heap.State]int)
 			for _, s := range states {
 				counts[kind][s]++
@@ -308,10 +289,7 @@ func TestCheck(t *testing.T) {
 
 // testOwnMalloc checks the blocks of a library that does not use the malloc of its process.
 func testOwnMalloc(t *testing.T) {
-	out, err := exec.Command("gcc", "-print-file-name=libjemalloc_pic.a").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := tracertest.Must(exec.Command("gcc", "-print-file-name=libjemalloc_pic.a").Output())(t)
 	loader := tracertest.Build(t, "loader.c", "-ldl")
 	t.Setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384")
 	for name, archive := range map[string]string{
@@ -388,10 +366,7 @@ func TestFindAllocator(t *testing.T) {
 	})
 
 	t.Run("below the shim", func(t *testing.T) {
-		library, err := shim.Write(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		library := tracertest.Must(shim.Write(t.TempDir()))(t)
 		defer library.Close()
 		path := library.Name()
 		for preload, want := range map[string]string{

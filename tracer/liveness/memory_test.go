@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 type recordedMemory struct{ read []uint64 }
@@ -44,10 +45,7 @@ func TestPrivateMemory(t *testing.T) {
 		0x9ff1, 0xa000, ^uint64(7),
 	}
 	addresses := slices.Concat(want, unwanted)
-	contents, err := m.Peek(addresses, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	contents := tracertest.Must(m.Peek(addresses, 16))(t)
 
 	if !slices.Equal(under.read, want) {
 		t.Errorf("%#x were read, want %#x", under.read, want)

@@ -188,7 +188,8 @@ func testBigHeap(t *testing.T) {
 	got, err := a.WalkHeaps(p, all)
 	if err != nil || !got.ByBins || got.Free != free-fast || got.InUse+got.Cached+got.Free != heap ||
 		got.Cached < fast || got.FreeResident != got.Free+got.Cached {
-		t.Errorf("%+v, %v; mallinfo2: %d bytes, %d free, %d in fastbins", got, err, heap, free, fast)
+		t.Errorf("%+v, %v; mallinfo2: %d bytes, %d free, %d in fastbins", got, err, heap, free,
+			fast)
 	}
 
 	target.Say("go")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A holder is testdata/held.py.
@@ -27,17 +28,10 @@ func startHolder(b *testing.B, size int) *holder {
 	b.Helper()
 	command := exec.Command("/usr/bin/python3", "../../testdata/held.py", fmt.Sprint(size))
 	command.Stderr = os.Stderr
-	input, err := command.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	input := tracertest.Must(command.StdinPipe())(b)
 	output, err := command.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
+	tracertest.NoError(b, err)
+	tracertest.NoError(b, command.Start())
 	h := &holder{input: input, output: bufio.NewReader(output)}
 	var pid, objects int
 	if _, err := fmt.Fscanf(h.output, "ready %d %d\n", &pid, &objects); err != nil {
@@ -61,9 +55,7 @@ func (h *holder) steps(b *testing.B) (count int, median, p99, p999, longest floa
 		b.Fatal(err)
 	}
 	_, err := fmt.Fscanf(h.output, "%d %g %g %g %g\n", &count, &median, &p99, &p999, &longest)
-	if err != nil {
-		b.Fatal(err)
-	}
+	tracertest.NoError(b, err)
 	return count, median, p99, p999, longest
 }
 
@@ -73,10 +65,7 @@ func (h *holder) steps(b *testing.B) (count int, median, p99, p999, longest floa
 func BenchmarkObjects(b *testing.B) {
 	sizes := []int{10 << 20, 100 << 20, 1 << 30}
 	if text := os.Getenv("ALLOCSCOPE_BENCH_BYTES"); text != "" {
-		size, err := strconv.Atoi(text)
-		if err != nil {
-			b.Fatal(err)
-		}
+		size := tracertest.Must(strconv.Atoi(text))(b)
 		sizes = []int{size}
 	}
 	for _, size := range sizes {
@@ -86,15 +75,9 @@ func BenchmarkObjects(b *testing.B) {
 
 func benchmarkObjects(b *testing.B, size int) {
 	job := startHolder(b, size)
-	heap, err := objects.Open(job.process)
-	if err != nil {
-		b.Fatal(err)
-	}
+	heap := tracertest.Must(objects.Open(job.process))(b)
 	defer heap.Close()
-	status, err := job.process.Status()
-	if err != nil {
-		b.Fatal(err)
-	}
+	status := tracertest.Must(job.process.Status())(b)
 
 	report := func(name string, value float64, n int) { b.ReportMetric(value/float64(n), name) }
 	var census, search, wall time.Duration
@@ -106,17 +89,13 @@ func benchmarkObjects(b *testing.B, size int) {
 		alone[0], alone[1] = alone[0]+median, alone[1]+p999
 
 		counted, err := heap.Census(context.Background(), objects.CensusOptions{Samples: 16})
-		if err != nil {
-			b.Fatal(err)
-		}
+		tracertest.NoError(b, err)
 		census += counted.Took
 		began := time.Now()
 		found, err := heap.Search(context.Background(), []objects.Suspect{{
 			Type: "__main__.Record", Objects: counted.Samples["__main__.Record"],
 		}}, math.MaxInt64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		tracertest.NoError(b, err)
 		wall += time.Since(began)
 		if len(found[0].Paths) == 0 || found[0].Paths[0].Root.Name != "held" {
 			b.Fatalf("kept by %+v", found[0])

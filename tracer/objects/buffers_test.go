@@ -58,10 +58,7 @@ func TestBuffers(t *testing.T) {
 		var objects []uint64
 
 		for _, field := range fields[1:] {
-			address, err := strconv.ParseUint(field, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
 			objects = append(objects, address)
 		}
 		names = append(names, fields[0])
@@ -70,10 +67,7 @@ func TestBuffers(t *testing.T) {
 
 	h := openHeap(t, target.PID())
 
-	found, err := h.Search(t.Context(), suspects, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := tracertest.Must(h.Search(t.Context(), suspects, time.Minute))(t)
 
 	for i, s := range found {
 		isLost := names[i] == "nothing" || names[i] == "borrowed" || names[i] == "ends"

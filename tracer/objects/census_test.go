@@ -34,10 +34,7 @@ func testCensus(t *testing.T, p python, malloc string) {
 	command := p.run(t, []string{"PYTHONMALLOC=" + malloc}, "census.py")
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
-	heap, err := objects.Open(openProcess(t, target.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	heap := tracertest.Must(objects.Open(openProcess(t, target.PID())))(t)
 
 	var faults []string
 	for range 3 { // where a busy machine stops a census, the program goes on
@@ -54,10 +51,7 @@ func compareCensus(
 ) (faults []string) {
 	t.Helper()
 	before, blocksBefore := askCounts(t, target)
-	census, err := heap.Census(t.Context(), objects.CensusOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	census := tracertest.Must(heap.Census(t.Context(), objects.CensusOptions{}))(t)
 	after, blocksAfter := askCounts(t, target)
 
 	counted := map[string]float64{}

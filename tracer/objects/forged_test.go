@@ -55,10 +55,7 @@ const maxTaken = 96 << 20
 func testForged(t *testing.T, p python, what string) {
 	heap, suspects := startForged(t, p, what)
 	before := heapBytes()
-	census, err := heap.Census(t.Context(), objects.CensusOptions{Samples: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	census := tracertest.Must(heap.Census(t.Context(), objects.CensusOptions{Samples: 16}))(t)
 	for _, one := range census.Types {
 		isSane := one.Type == growth.Printable(one.Type) && len(one.Type) <= 400 &&
 			one.Count >= 0 && one.Bytes >= 0 && !math.IsInf(one.Bytes, 0) && one.Margin == 0

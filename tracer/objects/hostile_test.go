@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // forgedAt is where the memory of the tests lies.
@@ -140,9 +141,7 @@ func FuzzChunks(f *testing.F) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for _, p := range m.inside {
 			if p.Start < heap.Start || p.End > heap.End || p.Start >= p.End {
 				t.Fatalf("%x of %x", p, heap)
@@ -331,9 +330,7 @@ func TestBulk(t *testing.T) {
 			reader: forged, maps: []process.Mapping{{Start: forgedAt, End: forged.span().End, Read: true}},
 			regions: []region{{span, regionAnonymous}}, spans: mem.Spans{span},
 		}
-		if err := m.leaveOutBulk(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, m.leaveOutBulk())
 		if isBulk := m.bulk == windowBytes; isBulk != (len(pools) == 0) {
 			t.Errorf("pools %d: %d bytes are bulk data", pools, m.bulk)
 		}

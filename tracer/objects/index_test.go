@@ -94,9 +94,7 @@ func TestIndex(t *testing.T) {
 
 	t.Run("without data", func(t *testing.T) {
 		x, want := forgeIndex(t, 3)
-		if err := x.read(nil); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, x.read(nil))
 		count, few := len(x.edges), 0
 		for to, from := range want {
 			if few++; few <= 100 && to%granule == 0 {
@@ -199,16 +197,11 @@ func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Searc
 	target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
 	var suspect Suspect
 	for _, field := range strings.Fields(target.Await("ready")[0])[1:] {
-		address, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
 		suspect.Objects = append(suspect.Objects, address)
 	}
 	h := openHeap(t, target.PID())
-	if err := h.refresh(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, h.refresh())
 
 	s := newSearch(h)
 	h.memory.budget = newBudget(t.Context(), time.Minute)
@@ -226,9 +219,7 @@ func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Searc
 	if !isBefore {
 		move()
 	}
-	if err := s.climb(samples); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, s.climb(samples))
 	s.findHeads(samples)
 
 	rep := &reporter{heap: h, ways: s.ways, chains: s.chains}
@@ -285,10 +276,7 @@ func TestLargeMemory(t *testing.T) {
 			}
 			h := openHeap(t, target.PID())
 			h.maxWhole = 1
-			found, err := h.Search(t.Context(), suspects, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := tracertest.Must(h.Search(t.Context(), suspects, time.Minute))(t)
 
 			r := found[0]
 			if len(r.Paths) != 1 || r.Paths[0].Samples != r.Samples || r.Samples != 15 ||

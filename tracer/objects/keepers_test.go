@@ -135,10 +135,7 @@ func (s *score) mustBeGood(t *testing.T) {
 func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 	t.Helper()
 	before := readTruth(t, target)
-	heap, err := objects.Open(openProcess(t, before.pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	heap := tracertest.Must(objects.Open(openProcess(t, before.pid)))(t)
 
 	suspects := []objects.Suspect{{Type: before.kind, Objects: before.objects}}
 	searches, err := heap.Search(t.Context(), suspects, time.Minute)
@@ -372,17 +369,15 @@ func TestLimits(t *testing.T) {
 				})
 			}
 
-			heap, err := objects.Open(openProcess(t, pid))
-			if err != nil {
-				t.Fatal(err)
-			}
+			heap := tracertest.Must(objects.Open(openProcess(t, pid)))(t)
 			searches, err := heap.Search(t.Context(), suspects, time.Minute)
 			if err != nil || len(searches) != len(names) {
 				t.Fatalf("%d searches, %v", len(searches), err)
 			}
 			for i, found := range searches {
 				if !hasLimit(found, limits[i]) {
-					t.Errorf("%s has not 300 entries of %d: %s, %+v", names[i], limits[i], describe(found),
+					t.Errorf("%s has not 300 entries of %d: %s, %+v", names[i], limits[i],
+						describe(found),
 						found.Paths)
 				}
 			}
@@ -393,10 +388,7 @@ func TestLimits(t *testing.T) {
 func numbersOf(t *testing.T, text string) (numbers []uint64) {
 	t.Helper()
 	for field := range strings.FieldsSeq(text) {
-		number, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		number := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
 		numbers = append(numbers, number)
 	}
 	return numbers
@@ -474,9 +466,7 @@ main()
 // TestWriteOnly finds the containers that the source of a program only writes.
 func TestWriteOnly(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script.py")
-	if err := os.WriteFile(script, []byte(writeOnlyScript), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(script, []byte(writeOnlyScript), 0o600))
 	time.Sleep(20 * time.Millisecond) // a source that is younger than its process has changed
 	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", script))
 
@@ -500,10 +490,7 @@ func TestWriteOnly(t *testing.T) {
 		})
 	}
 
-	heap, err := objects.Open(openProcess(t, pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	heap := tracertest.Must(objects.Open(openProcess(t, pid)))(t)
 	searches, err := heap.Search(t.Context(), suspects, time.Minute)
 	if err != nil || len(searches) != len(want) {
 		t.Fatalf("%d searches, %v", len(searches), err)

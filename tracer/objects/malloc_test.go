@@ -56,10 +56,7 @@ func TestMallocs(t *testing.T) {
 // to hold always.
 func mustSample(t *testing.T, h *Heap) {
 	t.Helper()
-	counted, err := h.Census(context.Background(), CensusOptions{Share: 0.5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	counted := tracertest.Must(h.Census(context.Background(), CensusOptions{Share: 0.5}))(t)
 	want := map[string]float64{"__main__.Middle": 20000, "__main__.Large": 100, "__main__.Huge": 20}
 	for _, one := range counted.Types {
 		if w, ok := want[one.Type]; ok && math.Abs(one.Count-w) > 4*one.Margin+0.5 {
@@ -70,10 +67,7 @@ func mustSample(t *testing.T, h *Heap) {
 
 func mustCountSizes(t *testing.T, h *Heap) {
 	t.Helper()
-	counted, err := h.Census(context.Background(), CensusOptions{Samples: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	counted := tracertest.Must(h.Census(context.Background(), CensusOptions{Samples: 4}))(t)
 	if counted.Missing != "" {
 		t.Error(counted.Missing)
 	}
@@ -93,10 +87,7 @@ func mustCountSizes(t *testing.T, h *Heap) {
 		}
 		suspects = append(suspects, Suspect{Type: class, Objects: counted.Samples[class]})
 	}
-	found, err := h.Search(context.Background(), suspects, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := tracertest.Must(h.Search(context.Background(), suspects, time.Minute))(t)
 	for i, s := range found {
 		isNamed := len(s.Paths) == 1 && s.Paths[0].Root.Kind == keeper.RootGlobal &&
 			s.Paths[0].Root.Name == names[i]

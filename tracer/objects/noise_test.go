@@ -81,21 +81,13 @@ input()
 	h := openHeap(t, target.PID())
 
 	ctx := context.Background()
-	whole, err := h.Census(ctx, CensusOptions{Samples: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := tracertest.Must(h.Census(ctx, CensusOptions{Samples: 8}))(t)
 	for seed := range uint64(12) {
-		if err := h.refresh(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, h.refresh())
 		noise := &noisyReader{Memory: h.reader, random: rand.New(rand.NewPCG(seed, 0))}
 		noise.share = []float64{1e-4, 1e-2, 0.2}[seed%3]
 		h.memory.reader = noise
-		counted, err := h.count(ctx, CensusOptions{Samples: 8, Before: whole})
-		if err != nil {
-			t.Fatal(err)
-		}
+		counted := tracertest.Must(h.count(ctx, CensusOptions{Samples: 8, Before: whole}))(t)
 		for _, one := range counted.Types {
 			if one.Count < 0 || one.Bytes < 0 || len(one.Type) > 2*maxTypeName {
 				t.Errorf("seed %d: %+v", seed, one)

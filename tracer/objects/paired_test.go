@@ -67,9 +67,7 @@ func pairedTrials(t *testing.T, trials int) (found, outside, wrong int) {
 	h := openHeap(t, target.PID())
 	count := func(share float64, first *Census) *Census {
 		counted, err := h.Census(context.Background(), CensusOptions{Share: share, Before: first})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		if first != nil {
 			counted.Elapsed = time.Minute
 		}

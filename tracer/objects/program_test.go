@@ -63,10 +63,7 @@ func (p program) isTrue(root string) bool {
 // programs returns the programs with one of the extensions, sorted by name.
 func programs(t *testing.T, extensions ...string) (all []program) {
 	t.Helper()
-	files, err := os.ReadDir(tracertest.Source("keepers"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := tracertest.Must(os.ReadDir(tracertest.Source("keepers")))(t)
 	for _, file := range files {
 		if slices.Contains(extensions, filepath.Ext(file.Name())) {
 			if p, ok := readProgram(t, "keepers/"+file.Name()); ok {
@@ -83,10 +80,7 @@ func programs(t *testing.T, extensions ...string) (all []program) {
 // readProgram reads the comments at the head of a file; ok is false if it is none of the programs.
 func readProgram(t *testing.T, file string) (p program, ok bool) {
 	t.Helper()
-	text, err := os.ReadFile(tracertest.Source(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(os.ReadFile(tracertest.Source(file)))(t)
 
 	p = program{file: file, entries: -1}
 	for line := range strings.Lines(string(text)) {
@@ -182,10 +176,7 @@ func (p python) run(
 		command = append([]string{tracertest.Source("peers/inside.sh"), p.root}, command...)
 	}
 
-	source, err := filepath.Abs(tracertest.Source(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := tracertest.Must(filepath.Abs(tracertest.Source(file)))(t)
 	library := tracertest.BuildLibrary(t, "keepers/keep.c", "libkeep.so")
 	command = append(command, "-B", "-W", "ignore", ours+source, ours+library)
 	return exec.Command(command[0], append(command[1:], arguments...)...)
@@ -210,10 +201,7 @@ func readTruth(t *testing.T, target *tracertest.Target) (truth truth) {
 			truth.kind = strings.TrimPrefix(value, "builtins.")
 		case "objects":
 			for word := range strings.FieldsSeq(value) {
-				address, err := strconv.ParseUint(word, 0, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				address := tracertest.Must(strconv.ParseUint(word, 0, 64))(t)
 				truth.objects = append(truth.objects, address)
 			}
 		case "noted":
@@ -230,10 +218,7 @@ func readTruth(t *testing.T, target *tracertest.Target) (truth truth) {
 
 func openProcess(t *testing.T, pid int) *process.Process {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }

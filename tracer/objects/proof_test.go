@@ -28,10 +28,7 @@ func readSuspects(t *testing.T, lines []string) (names, wants []string, suspects
 		}
 		one := Suspect{Stack: uint64(len(suspects) + 1)}
 		for _, field := range fields[2:] {
-			address, err := strconv.ParseUint(field, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
 			one.Objects = append(one.Objects, address)
 		}
 		names, wants = append(names, fields[0]), append(wants, fields[1])
@@ -42,15 +39,9 @@ func readSuspects(t *testing.T, lines []string) (names, wants []string, suspects
 
 func openHeap(t *testing.T, pid int) *Heap {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
-	h, err := Open(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := tracertest.Must(Open(p))(t)
 	t.Cleanup(func() { h.Close() })
 	return h
 }
@@ -80,12 +71,8 @@ func mustSweep(t *testing.T, library string) {
 		for i, s := range suspects {
 			sweeps[i] = &keeper.Sweep{Lost: slices.Clone(s.Objects), Samples: len(s.Objects)}
 		}
-		if err := h.refresh(); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.sweep(newBudget(t.Context(), time.Minute), sweeps); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, h.refresh())
+		tracertest.NoError(t, h.sweep(newBudget(t.Context(), time.Minute), sweeps))
 		if !slices.ContainsFunc(sweeps, isLate) {
 			break
 		}
@@ -111,9 +98,7 @@ func TestSweepFor(t *testing.T) {
 		{Sweep: keeper.Sweep{Samples: 16, Premise: keeper.PremiseRuntime, Runtime: "V8"}},
 		{Sweep: keeper.Sweep{Samples: 16, Lost: []uint64{1}}},
 	}
-	if err := new(Heap).sweepFor(nil, results); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, new(Heap).sweepFor(nil, results))
 	if results[0].Sweep.Runtime != "V8" || results[1].Sweep.Lost != nil {
 		t.Errorf("%+v", results)
 	}

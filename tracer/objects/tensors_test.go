@@ -24,10 +24,7 @@ func TestTensors(t *testing.T) {
 			command := p.run(t, environment, "trained_tensors.py")
 			target := tracertest.StartCommand(t, command)
 			target.Await("ready")
-			heap, err := objects.Open(openProcess(t, target.PID()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			heap := tracertest.Must(objects.Open(openProcess(t, target.PID())))(t)
 			defer heap.Close()
 
 			for _, steps := range []int{20, 200} {
@@ -37,9 +34,7 @@ func TestTensors(t *testing.T) {
 				want := target.Await("done")
 				for _, share := range []float64{1, 0.3} { // all of the tensors, also by a share
 					counted, err := heap.Census(t.Context(), objects.CensusOptions{Share: share})
-					if err != nil {
-						t.Fatal(err)
-					}
+					tracertest.NoError(t, err)
 					mustBeTensors(t, counted, want)
 				}
 			}
@@ -59,7 +54,8 @@ func mustBeTensors(t *testing.T, counted *objects.Census, printed []string) {
 	want := slices.Sorted(slices.Values(printed))
 	slices.Sort(got)
 	if !slices.Equal(got, want) || len(want) < 9 {
-		t.Errorf("tensors:\n%s\nthe program has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("tensors:\n%s\nthe program has\n%s", strings.Join(got, "\n"),
+			strings.Join(want, "\n"))
 	}
 	if counted.Tensors.Unknown != "" || counted.Tensors.InCPPOnly != -1 || len(counted.Storages) != onCPU {
 		t.Errorf("%q, %d bytes in C++ only, %d of %d storages", counted.Tensors.Unknown,
@@ -77,15 +73,9 @@ func describeGroup(g census.TensorGroup) string {
 func TestTensorsWithoutTorch(t *testing.T) {
 	target := tracertest.Start(t, "/usr/bin/python3", tracertest.Source("kept_records.py"))
 	target.Await("ready")
-	heap, err := objects.Open(openProcess(t, target.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	heap := tracertest.Must(objects.Open(openProcess(t, target.PID())))(t)
 	defer heap.Close()
-	counted, err := heap.Census(t.Context(), objects.CensusOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	counted := tracertest.Must(heap.Census(t.Context(), objects.CensusOptions{}))(t)
 	if got := counted.Tensors; got.Unknown != census.NoTorch || got.InCPPOnly != -1 || got.Groups != nil {
 		t.Errorf("%+v", got)
 	}

@@ -219,9 +219,7 @@ func rootsOf(found keeper.Search) (names []string) {
 // searchCut is Heap.Search, once, by an index that was read to its end, and may be said to be cut.
 func searchCut(t *testing.T, h *Heap, suspects []Suspect, isCut bool) (all []keeper.Search) {
 	t.Helper()
-	if err := h.refresh(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, h.refresh())
 	h.memory.budget = newBudget(t.Context(), time.Minute)
 	s := newSearch(h)
 	var samples [][]*node
@@ -230,13 +228,9 @@ func searchCut(t *testing.T, h *Heap, suspects []Suspect, isCut bool) (all []kee
 		samples = append(samples, s.findSamples(suspect))
 		addresses = append(addresses, suspect.Objects...)
 	}
-	if err := s.readIndex(addresses, false); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, s.readIndex(addresses, false))
 	s.index.isCut = isCut
-	if err := s.climb(samples); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, s.climb(samples))
 	rep := &reporter{heap: h, ways: s.ways, chains: s.chains, late: isCut}
 	for i, suspect := range suspects {
 		all = append(all, rep.result(suspect, samples[i]))
@@ -283,7 +277,8 @@ func TestOwners(t *testing.T) {
 		in := shore{isWhole: true}
 		in.add(&way{node: held}, []edge{owned}, true)
 		if held.hasAllOwners() != c.want || in.isWhole != c.want {
-			t.Errorf("%s: %t, and whole: %t, want %t", c.name, held.hasAllOwners(), in.isWhole, c.want)
+			t.Errorf("%s: %t, and whole: %t, want %t", c.name, held.hasAllOwners(), in.isWhole,
+				c.want)
 		}
 	}
 }

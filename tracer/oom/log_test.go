@@ -166,10 +166,7 @@ func mustParse(t *testing.T, got []growth.OOMKill, want growth.OOMKill) {
 
 func FuzzParser(f *testing.F) {
 	for _, name := range []string{"cgroup.kmsg", "machine.kmsg"} {
-		raw, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		raw := tracertest.Must(os.ReadFile(filepath.Join("testdata", name)))(f)
 		f.Add(string(raw))
 	}
 	f.Fuzz(func(t *testing.T, log string) {

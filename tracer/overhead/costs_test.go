@@ -173,9 +173,7 @@ func awaitExit(t *testing.T, pidfd int) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		return
 	}
 }
@@ -187,9 +185,7 @@ func awaitNoLink(t *testing.T, id link.ID) {
 		if errors.Is(err, os.ErrNotExist) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		l.Close()
 		runtime.Gosched()
 	}

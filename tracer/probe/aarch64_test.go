@@ -114,7 +114,8 @@ func TestChooseSiteAArch64(t *testing.T) {
 			site := chooseSite(f, elf.EM_AARCH64, code, offset)
 			if int(site.Offset)-offset != want.at || site.Emulated != want.emulated ||
 				site.Reason == "" || site.Function != f {
-				t.Errorf("%s, %d arguments: %+v, want +%d, emulated: %t", name, arguments, site, want.at,
+				t.Errorf("%s, %d arguments: %+v, want +%d, emulated: %t", name, arguments, site,
+					want.at,
 					want.emulated)
 			}
 		}

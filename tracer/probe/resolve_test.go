@@ -146,9 +146,7 @@ func TestResolve(t *testing.T) {
 		copyProgram(t, program, "-static")
 		target := tracertest.Start(t, program)
 		target.Await("ready")
-		if err := os.Remove(program); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Remove(program))
 		files, err := Resolve(open(t, target.PID()))
 		hasMalloc := func(f FileSites) bool { return slices.Contains(f.Functions(), "malloc") }
 		if err != nil || !slices.ContainsFunc(files, hasMalloc) {
@@ -193,9 +191,7 @@ func TestResolveHostileVersions(t *testing.T) {
 	// Elf64_Verdef, Elf64_Verdaux.
 	one := append([]byte{1, 0, 0, 0, 2, 0, 0xff, 0xff, 0, 0, 0, 0, 20, 0, 0, 0, 28, 0, 0, 0},
 		make([]byte, 8)...)
-	if err := os.WriteFile(definitions, bytes.Repeat(one, 20_000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(definitions, bytes.Repeat(one, 20_000), 0o600))
 	output(t, "binutils", "objcopy", "--add-section", ".hostile="+definitions, program)
 	makeVersions(t, program)
 	p, maps := start(t, exec.Command(program))

@@ -91,12 +91,14 @@ func TestChooseSite(t *testing.T) {
 			got := int(site.Offset) - offset
 			if !site.Emulated {
 				if got != 0 {
-					t.Errorf("%s, %d arguments: single-stepped at +%d: %s", c.name, arguments, got, site.Reason)
+					t.Errorf("%s, %d arguments: single-stepped at +%d: %s", c.name, arguments, got,
+						site.Reason)
 				}
 				got = atEntry
 			}
 			if got != want || site.Reason == "" {
-				t.Errorf("%s, %d arguments: +%d (%s), want +%d", c.name, arguments, got, site.Reason, want)
+				t.Errorf("%s, %d arguments: +%d (%s), want +%d", c.name, arguments, got,
+					site.Reason, want)
 			}
 		}
 	}
@@ -275,7 +277,8 @@ func TestSiteIsNoJumpTarget(t *testing.T) {
 		target, _, _ := strings.Cut(l.operands, " ")
 		for at, name := range sites {
 			if target == strconv.FormatUint(at, 16) {
-				t.Errorf("%s %s at %#x jumps to the site of %s", l.mnemonic, l.operands, l.address, name)
+				t.Errorf("%s %s at %#x jumps to the site of %s", l.mnemonic, l.operands, l.address,
+					name)
 			}
 		}
 	}

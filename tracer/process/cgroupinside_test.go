@@ -46,9 +46,7 @@ func TestInsideView(t *testing.T) {
 	tracertest.NoError(t, os.Mkdir(sibling, 0o755))
 	t.Cleanup(func() { os.Remove(sibling) })
 	err := os.WriteFile(filepath.Join(sibling, names.limit), []byte(fmt.Sprint(limit/2)), 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	for name, c := range map[string]struct {
 		script   string

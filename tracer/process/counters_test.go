@@ -78,9 +78,7 @@ func filterThread(t *testing.T) {
 				uintptr(unsafe.Pointer(&filter)), 0, 0))
 		<-end
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, <-done)
 }
 
 // The kernel's account of its filters is the oracle; this process has none before.
@@ -173,9 +171,7 @@ func TestRollup(t *testing.T) {
 		var smaps []vma
 		rollup := readAtRest(t, func() sharing {
 			pss, private, err := p.Rollup()
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, err)
 			return sharing{pss, private}
 		}, func() { smaps = readSmaps(t, p.PID) })
 

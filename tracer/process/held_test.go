@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // The kernel's texts, as it writes them.
@@ -26,16 +28,12 @@ func TestHeldWords(t *testing.T) {
 // TestHidden has a pointer in a pipe of a process, which nothing else shows.
 func TestHidden(t *testing.T) {
 	from, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	defer from.Close()
 	defer to.Close()
 	other := exec.Command("sleep", "1000") // this process has more pipes: its output, other tests'
 	other.ExtraFiles = []*os.File{from, to}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, other.Start())
 	defer func() {
 		_ = other.Process.Kill() // it may have ended
 		_ = other.Wait()
@@ -43,10 +41,7 @@ func TestHidden(t *testing.T) {
 	p := open(t, other.Process.Pid)
 
 	isHidden := func() bool {
-		held, err := p.HeldByKernel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := tracertest.Must(p.HeldByKernel())(t)
 		return held.IsHidden
 	}
 	if isHidden() {

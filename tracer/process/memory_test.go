@@ -122,7 +122,8 @@ func TestReadMemoryOfUntouchedPages(t *testing.T) {
 			t.Errorf("%s: Peek has read %x of an untouched page", name, peeked[0])
 		}
 		if after := presentPages(t, c.memory); after != before || before == pages {
-			t.Errorf("%s: %d pages are in the page table, and %d after reading", name, before, after)
+			t.Errorf("%s: %d pages are in the page table, and %d after reading", name, before,
+				after)
 		}
 	}
 }
@@ -347,7 +348,8 @@ sys.stdin.read()
 			tracertest.NoError(t, p.ReadMemory(a, make([]byte, 48)))
 		}
 		if after := sharedPages(t, pid, start, pages); before != pages || after != pages {
-			t.Errorf("PID %d shares %d pages of %d, and %d after they were read", pid, before, pages, after)
+			t.Errorf("PID %d shares %d pages of %d, and %d after they were read", pid, before,
+				pages, after)
 		}
 	}
 }

@@ -32,7 +32,8 @@ func TestScanWalksFewMappings(t *testing.T) {
 			at = to
 		}
 		if most := count/maxScanMappings + 1; calls > most || next != count {
-			t.Errorf("%d mappings: %d calls walk %d, want at most %d calls", count, calls, next, most)
+			t.Errorf("%d mappings: %d calls walk %d, want at most %d calls", count, calls, next,
+				most)
 		}
 	}
 

@@ -203,7 +203,8 @@ func TestRuns(t *testing.T) {
 					}
 					got = must(pagemap.AnonymousRuns(nil, start, end))
 					if want := m.runs(scan, false, start, end); !slices.Equal(got, want) {
-						t.Fatalf("%s, without files, %#x to %#x:\n%+v, want\n%+v", way, start, end, got, want)
+						t.Fatalf("%s, without files, %#x to %#x:\n%+v, want\n%+v", way, start, end,
+							got, want)
 					}
 				}
 			}
@@ -466,4 +467,12 @@ func TestHugePages(t *testing.T) {
 			t.Errorf("%d bytes in memory, smaps shows %d", sumRuns(found, isAny), v.bytes("Rss"))
 		}
 	})
+}
+
+// touch writes to memory in steps of some bytes.
+func touch(memory []byte, step int) []byte {
+	for i := 0; i < len(memory); i += step {
+		memory[i] = 1
+	}
+	return memory
 }

@@ -50,9 +50,7 @@ func checkTmpfs(t *testing.T, p *Process, folder string, flags int) {
 	tracertest.NoError(t, unix.Fstatfs(int(file.Fd()), &fs))
 	tracertest.NoError(t, file.Truncate(int64(os.Getpagesize())))
 	memory, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	defer unix.Munmap(memory)
 
 	maps := tracertest.Must(p.Maps())(t)

@@ -204,9 +204,7 @@ func mustReadCode(t *testing.T, m Memory, layout cpython.CodeLayout, want shownC
 		return
 	}
 
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	name, file := printable(*want.Name), printable(*want.File)
 	if code.Function != name || code.File != file || code.FirstLine != want.First {

@@ -69,7 +69,8 @@ func mustFindIn(t testing.TB, p *process.Process, printed []string, file string)
 	t.Helper()
 	found := mustFind(t, p)
 	if found.Version != printed[0] || file != "" && filepath.Base(found.Module.Path) != file {
-		t.Errorf("Python %s in %s, want %s in %s", found.Version, found.Module.Path, printed[0], file)
+		t.Errorf("Python %s in %s, want %s in %s", found.Version, found.Module.Path, printed[0],
+			file)
 	}
 }
 

@@ -100,9 +100,7 @@ func TestTracker(t *testing.T) {
 func mapFile(t *testing.T, file *os.File, offset, size int64) process.Mapping {
 	t.Helper()
 	memory, err := unix.Mmap(int(file.Fd()), offset, int(size), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(memory) })
 
 	start := uint64(uintptr(unsafe.Pointer(&memory[0])))

@@ -61,14 +61,8 @@ func TestLibrariesAttach(t *testing.T) {
 // its entries.
 func TestForget(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	spec, err := bpf.LoadKernel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := kernel.Load(kernel.Config{MaxLive: 16, MaxStacks: 16, MaxFaults: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := tracertest.Must(bpf.LoadKernel())(t)
+	k := tracertest.Must(kernel.Load(kernel.Config{MaxLive: 16, MaxStacks: 16, MaxFaults: 16}))(t)
 	defer k.Close()
 
 	const gone, other = 1 << 22, 1<<22 + 1
@@ -101,9 +95,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("only %d maps by process", len(byProcess))
 	}
 
-	if err := Forget(k, gone); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, Forget(k, gone))
 	for name, m := range byProcess {
 		left, key, value := 0, make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 		for entries := m.Iterate(); entries.Next(&key, &value); left++ {
@@ -190,9 +182,7 @@ func TestTensorsStates(t *testing.T) {
 		{"shut down", (*Tensors).Close, false, false, false},
 		{"opened after shutdown", (*Tensors).Open, false, false, false},
 	} {
-		if err := step.do(s); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, step.do(s))
 		active, complete, pending := s.Active(), s.Complete(), s.Pending()
 		if active != step.active || complete != step.complete || pending != step.pending {
 			t.Errorf("%s: active %t, complete %t, pending %t, want %t, %t, %t", step.name,
@@ -248,16 +238,12 @@ func TestGPUStatus(t *testing.T) {
 	if s := g.Status(); s.Attached || s.Reason != "first; second" || s.Err == nil {
 		t.Errorf("refused: %+v", s)
 	}
-	if err := g.FollowBlocks(false); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, g.FollowBlocks(false))
 	if !g.wantsTotals() {
 		t.Error("refused, then not followed: the totals of blocks are not sampled")
 	}
 
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, g.Close())
 	if s := g.Status(); !s.Off || g.Pending() {
 		t.Errorf("shut down with nothing found: %+v", s)
 	}
@@ -265,15 +251,11 @@ func TestGPUStatus(t *testing.T) {
 
 func TestGPUBlockBursts(t *testing.T) {
 	g := NewGPU(nil, nil)
-	if err := g.FollowBlocks(true); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, g.FollowBlocks(true))
 	g.usesGPU, g.blockFiles = true, make([]probe.FileSites, 1)
 	g.enterBlocks(attached)
 
-	if err := g.PauseBlocks(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, g.PauseBlocks())
 	if _, complete := g.Active(); !complete || !g.wantsTotals() {
 		t.Error("between two bursts blocks are given up, or their totals are")
 	}
@@ -287,12 +269,8 @@ func TestGPUBlockBursts(t *testing.T) {
 		t.Errorf("in a burst: %+v", s)
 	}
 
-	if err := g.FollowBlocks(false); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.PauseBlocks(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, g.FollowBlocks(false))
+	tracertest.NoError(t, g.PauseBlocks())
 	if _, complete := g.Active(); complete || g.Status().Gap != growth.GapBlocks {
 		t.Errorf("given up: %+v", g.Status())
 	}
@@ -312,9 +290,7 @@ func TestGPUBlocks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := NewGPU(nil, nil)
 			for _, follow := range c.follow {
-				if err := g.FollowBlocks(follow); err != nil {
-					t.Fatal(err)
-				}
+				tracertest.NoError(t, g.FollowBlocks(follow))
 				if g.blocks == waiting {
 					g.enterBlocks(attached) // as Update does once it has found a function
 				}

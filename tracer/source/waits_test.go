@@ -45,10 +45,7 @@ func TestWaits(t *testing.T) {
 
 	for {
 		target.Do("1") // a second of mapping
-		busiest, err := k.TakeBusiest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		busiest := tracertest.Must(k.TakeBusiest())(t)
 		t.Logf("a thread has waited for %v", busiest.Waited)
 		if busiest.Waited > 0 {
 			return

@@ -25,9 +25,7 @@ func mapProgram(t *testing.T, program []byte) []byte {
 
 	const access = unix.PROT_READ | unix.PROT_EXEC
 	address, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), access, unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	tracertest.NoError(t, os.Remove(path))
 	return address
 }

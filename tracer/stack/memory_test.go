@@ -117,7 +117,8 @@ func TestTableMemory(t *testing.T) {
 		}
 
 		if table.Get(1) != kept || forgotten[1] || table.Lost() > 0 {
-			t.Errorf("%d lost; a stack that holds memory is forgotten: %v", table.Lost(), forgotten[1])
+			t.Errorf("%d lost; a stack that holds memory is forgotten: %v", table.Lost(),
+				forgotten[1])
 		}
 		if len(forgotten) == 0 || table.Forgotten() != uint64(len(forgotten)) {
 			t.Errorf("%d are forgotten, %d counted", len(forgotten), table.Forgotten())

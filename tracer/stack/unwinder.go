@@ -22,7 +22,6 @@ import (
 type Unwinder struct {
 	process *process.Process
 	kernel  *kernel.Kernel
-	tables  *unwind.Tables
 	Space   *unwind.AddressSpace
 	stacks  *Table
 	onMaps  func([]process.Mapping)
@@ -49,7 +48,6 @@ func StartUnwinder(
 	u := &Unwinder{
 		process: p,
 		kernel:  k,
-		tables:  tables,
 		Space:   unwind.NewAddressSpace(p, tables, k.Mappings, k.MappingSpec),
 		stacks:  stacks,
 		onMaps:  onMaps,

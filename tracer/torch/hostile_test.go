@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // Addresses of the forged process: a vtable, and the memory that is forged.
@@ -178,10 +179,7 @@ func TestHostile(t *testing.T) {
 			f, objects := forge(t, l, 1+others)
 			f.put(c.at, c.value)
 
-			got, err := Read(t.Context(), f, objects)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := tracertest.Must(Read(t.Context(), f, objects))(t)
 			known := len(got.Known) - others
 			if (want{known, got.Skipped, got.Inconsistent}) != c.want {
 				t.Errorf("%d known, %d skipped, %d inconsistent, want %+v",

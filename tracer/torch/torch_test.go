@@ -32,10 +32,7 @@ type described struct {
 // testdata/peers/debian.sh. -I: PyTorch must not take testdata/cuda.py for CUDA's bindings.
 func startDescribing(t *testing.T, inDebian13 bool) *tracertest.Target {
 	t.Helper()
-	program, err := filepath.Abs(tracertest.Source("tensor_objects.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := tracertest.Must(filepath.Abs(tracertest.Source("tensor_objects.py")))(t)
 	if !inDebian13 {
 		return tracertest.Start(t, "/usr/bin/python3", "-I", program)
 	}
@@ -78,15 +75,9 @@ func TestRead(t *testing.T) {
 				all, objects = append(all, d), append(objects, d.Object)
 			}
 
-			p, err := process.Open(target.PID())
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := tracertest.Must(process.Open(target.PID()))(t)
 			defer p.Close()
-			got, err := Read(t.Context(), p, objects)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := tracertest.Must(Read(t.Context(), p, objects))(t)
 			mustBeAsDescribed(t, got, all)
 			mustFindSaved(t, got.Known, all, saved)
 			mustFitOneLayout(t, p, objects)
@@ -189,17 +180,11 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 // mustFitOneLayout checks that no layout is taken for another one.
 func mustFitOneLayout(t *testing.T, p *process.Process, objects []uint64) {
 	t.Helper()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 	var fits []int
 	for _, l := range layouts {
 		r := &reader{memory: p, maps: maps, libraries: libraries(maps), layout: l}
-		found, err := r.read(objects)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := tracertest.Must(r.read(objects))(t)
 		if fit, _ := fitOf(found); fit > 0 {
 			fits = append(fits, fit)
 		}
@@ -276,17 +261,11 @@ func TestReadWhileChanging(t *testing.T) {
 	target := tracertest.Start(t, "/usr/bin/python3", "-c", changingTensors)
 	var objects []uint64
 	for _, line := range target.Await("ready") {
-		object, err := strconv.ParseUint(line, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		object := tracertest.Must(strconv.ParseUint(line, 10, 64))(t)
 		objects = append(objects, object)
 	}
 
-	p, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(target.PID()))(t)
 	defer p.Close()
 
 	const least = 8
@@ -294,10 +273,7 @@ func TestReadWhileChanging(t *testing.T) {
 	// On a busy machine all may change while they are read.
 	for deadline := time.Now().Add(5 * time.Minute); rounds < least ||
 		known == 0 && time.Now().Before(deadline); rounds++ {
-		got, err := Read(t.Context(), p, objects)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := tracertest.Must(Read(t.Context(), p, objects))(t)
 		known += len(got.Known)
 		for _, k := range got.Known {
 			if k.Bytes != k.extent {

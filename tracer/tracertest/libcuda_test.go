@@ -40,7 +40,8 @@ func testLibcudaNestedCalls(t *testing.T) {
 		}
 
 		if !regexp.MustCompile(`(?m)\s` + c.how + `\s.*<` + c.callee + `@plt>$`).Match(out) {
-			t.Errorf("%s does not %s %s by its exported name:\n%s", c.function, c.how, c.callee, out)
+			t.Errorf("%s does not %s %s by its exported name:\n%s", c.function, c.how, c.callee,
+				out)
 		}
 	}
 }

@@ -73,9 +73,7 @@ func onTerminal(t *testing.T, command *exec.Cmd, line string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { _, _ = person.Close(), terminal.Close() })
 
 	command.Stdin, command.Stdout, command.Stderr = terminal, terminal, terminal

@@ -92,9 +92,7 @@ func TestTablesAdd(t *testing.T) {
 	add := func(id Identity, data []byte) uint32 {
 		index, err := tables.Add(id, "test", false,
 			func() (Source, error) { return content{bytes.NewReader(data), closed}, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 
 		tables.Wait(t.Context(), time.Minute)
 		return index

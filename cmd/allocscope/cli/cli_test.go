@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // newCommand returns a command with flags of three groups, and where its flags are kept.
@@ -46,9 +48,7 @@ func TestHelp(t *testing.T) {
 	var out bytes.Buffer
 	command.Root().SetOut(&out)
 	command.Root().SetArgs([]string{"work", "--help"})
-	if err := command.Root().Execute(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Root().Execute())
 
 	last := -1
 	for _, part := range []string{
@@ -83,9 +83,7 @@ func TestPlainErrors(t *testing.T) {
 func TestFromEnvironment(t *testing.T) {
 	command, v := newCommand()
 	set := command.Flags()
-	if err := set.Parse([]string{"--count", "7"}); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, set.Parse([]string{"--count", "7"}))
 
 	unknown, err := FromEnvironment(set, []string{
 		"HOME=/", "ALLOCSCOPE_COUNT=9", "ALLOCSCOPE_DRY_RUN=1", "ALLOCSCOPE_PARTS=a,b",

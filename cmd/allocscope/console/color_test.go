@@ -7,24 +7,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // openTerminal opens a new pseudo-terminal, and returns its slave.
 func openTerminal(t *testing.T) *os.File {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := tracertest.Must(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	t.Cleanup(func() { _ = master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 
-	fd, err := unix.IoctlRetInt(int(master.Fd()), unix.TIOCGPTPEER)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := tracertest.Must(unix.IoctlRetInt(int(master.Fd()), unix.TIOCGPTPEER))(t)
 	slave := os.NewFile(uintptr(fd), "terminal")
 	t.Cleanup(func() { _ = slave.Close() })
 	return slave

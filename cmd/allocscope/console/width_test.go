@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func resize(t *testing.T, terminal *os.File, columns uint16) {
 	t.Helper()
 	size := &unix.Winsize{Row: 24, Col: columns}
-	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, size); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, size))
 }
 
 func TestWidth(t *testing.T) {

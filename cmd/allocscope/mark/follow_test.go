@@ -15,6 +15,7 @@ import (
 
 	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestFollow(t *testing.T) {
@@ -47,10 +48,7 @@ func testFile(t *testing.T) {
 
 // A file of memory is read as a file of another machine: by the child process, which may hang.
 func testStalledFile(t *testing.T) {
-	dir, err := os.MkdirTemp("/dev/shm", "allocscope-mark-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(os.MkdirTemp("/dev/shm", "allocscope-mark-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 
 	m, path, began := startMarker(t), filepath.Join(dir, "log"), time.Now()
@@ -59,10 +57,7 @@ func testStalledFile(t *testing.T) {
 	appendTo(t, path, "allocscope: before\n")
 	mustMark(t, m, began, "before")
 
-	tables, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tables := tracertest.Must(filepath.Glob("/proc/self/task/*/children"))(t)
 
 	var readers []int
 	for _, table := range tables {
@@ -149,10 +144,7 @@ func testFIFO(t *testing.T) {
 	must(t, m.Follow(path))
 
 	for _, text := range []string{"one", "two"} {
-		writer, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		writer := tracertest.Must(os.OpenFile(path, os.O_WRONLY, 0))(t)
 
 		for range 2 {
 			if _, err := writer.WriteString("allocscope: " + text + "\n"); err != nil {
@@ -171,10 +163,7 @@ func testSilentWriters(t *testing.T) {
 
 	must(t, m.Follow(path))
 
-	fifo, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fifo := tracertest.Must(os.OpenFile(path, os.O_WRONLY, 0))(t)
 
 	reader, input := pipe(t)
 	must(t, m.followInput(reader))
@@ -248,10 +237,7 @@ func testFollowErrors(t *testing.T) {
 	}
 
 	appendTo(t, filepath.Join(dir, "log"), "allocscope: old\n")
-	file, err := os.Open(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(os.Open(filepath.Join(dir, "log")))(t)
 	defer file.Close()
 	if err := m.followInput(file); err == nil || !strings.Contains(err.Error(), "--marks FILE") {
 		t.Errorf("a file as standard input: %v", err)

@@ -91,10 +91,7 @@ func testFlood(t *testing.T) {
 // appendTo writes to the end of a file, which it makes if it is not there.
 func appendTo(t *testing.T, path, text string) {
 	t.Helper()
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600))(t)
 	defer file.Close()
 	if _, err := file.WriteString(text); err != nil {
 		t.Fatal(err)
@@ -271,10 +268,7 @@ func TestSockets(t *testing.T) {
 	t.Run("stranger", func(t *testing.T) {
 		m, pid := startMarker(t), sleeper(t, nobody)
 		must(t, m.Listen(pid))
-		address, err := socketOf(pid, nobody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := tracertest.Must(socketOf(pid, nobody))(t)
 		const client = `
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

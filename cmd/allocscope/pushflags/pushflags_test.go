@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/export/push"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func parse(t *testing.T, environment []string, arguments ...string) (*push.Options, error) {
@@ -18,9 +19,7 @@ func parse(t *testing.T, environment []string, arguments ...string) (*push.Optio
 	command := &cobra.Command{Use: "trace"}
 	set := command.Flags()
 	flags := Add(command, "spool in --directory")
-	if err := set.Parse(arguments); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, set.Parse(arguments))
 	if _, err := cli.FromEnvironment(set, environment); err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +44,7 @@ func TestOptions(t *testing.T) {
 
 	o, err := parse(t, []string{"ALLOCSCOPE_PUSH_TENANT=team-a", "ALLOCSCOPE_LABEL=a=1,b=2"},
 		"--push", "http://host:4040", "--push-spool-size", "10MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	if o.URL != "http://host:4040" || o.Tenant != "team-a" || o.MaxSpoolBytes != 10<<20 ||
 		o.Spool != "" || !maps.Equal(o.Labels, map[string]string{"a": "1", "b": "2"}) {
 		t.Errorf("%+v", o)
@@ -55,9 +52,7 @@ func TestOptions(t *testing.T) {
 
 	o, err = parse(t, nil, "--push", "http://host:4040", "--label", "team=vision", "--label",
 		"rank=3", "--push-spool", "/tmp/spool", "--push-token-file", "/etc/token")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	if o.Spool != "/tmp/spool" || o.TokenFile != "/etc/token" || o.MaxSpoolBytes != 0 ||
 		!maps.Equal(o.Labels, map[string]string{"team": "vision", "rank": "3"}) {
 		t.Errorf("%+v", o)

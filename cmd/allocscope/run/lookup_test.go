@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestShimObstacle(t *testing.T) {
@@ -28,10 +29,7 @@ func TestShimObstacle(t *testing.T) {
 			t.Fatalf("gcc: %v\n%s", err, out)
 		}
 	}
-	elf, err := os.ReadFile(path("dynamic"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	elf := tracertest.Must(os.ReadFile(path("dynamic")))(t)
 	elf[18] = 243 // e_machine: EM_RISCV
 	write("foreign", string(elf))
 	write("script", "#!"+path("static")+" argument\n")

@@ -60,10 +60,7 @@ func TestStaleMount(t *testing.T) {
 	must(t, os.Mkdir(stale, 0o700))
 	var files []*os.File
 	for _, folder := range []string{mounted, stale} {
-		file, err := shim.Write(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := tracertest.Must(shim.Write(folder))(t)
 		must(t, file.Close())
 		files = append(files, file)
 	}
@@ -76,10 +73,7 @@ func TestStaleMount(t *testing.T) {
 		t.Errorf("what is not on the mount: %v, want %v", err, os.ErrNotExist)
 	}
 
-	open, err := os.Open(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := tracertest.Must(os.Open(parent))(t)
 	defer open.Close()
 	if _, err := openOwn(open, filepath.Base(mounted), unix.O_DIRECTORY); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("the mount is opened: %v, want %v", err, unix.EXDEV)
@@ -89,24 +83,15 @@ func TestStaleMount(t *testing.T) {
 // The remover may outlive the command for long. It does not inherit the files that the caller has
 // open.
 func TestRemoverInherits(t *testing.T) {
-	held, err := os.Create(filepath.Join(t.TempDir(), "held"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := tracertest.Must(os.Create(filepath.Join(t.TempDir(), "held")))(t)
 	defer held.Close()
 	const beyond = 64 // those that the remover is given
-	inherited, err := unix.FcntlInt(held.Fd(), unix.F_DUPFD, beyond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	inherited := tracertest.Must(unix.FcntlInt(held.Fd(), unix.F_DUPFD, beyond))(t)
 	t.Cleanup(func() { _ = unix.Close(inherited) })
 
 	sleep := exec.Command("sleep", "60")
 	must(t, sleep.Start())
-	command, err := openProcess(sleep.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	command := tracertest.Must(openProcess(sleep.Process.Pid))(t)
 	t.Cleanup(func() { _ = command.file.Close() })
 
 	p, err := makePlaceIn(t.TempDir(), command)
@@ -114,9 +99,7 @@ func TestRemoverInherits(t *testing.T) {
 		t.Cleanup(func() { p.remove(command) })
 	}
 	t.Cleanup(func() { _, _ = sleep.Process.Kill(), sleep.Wait() })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.remover.Pid))
 	if err != nil || len(open) == 0 {

@@ -94,11 +94,10 @@ type display struct {
 
 	// signals that came while the screen was up. While they are received, none ends allocscope
 	// before the terminal is restored.
-	signals     chan os.Signal
-	ended       chan struct{} // closed when the terminal and the log are restored
-	stopWaiting func() bool
-	once        sync.Once
-	stuck       bool // a write to the terminal blocks forever, which must not block the files
+	signals chan os.Signal
+	ended   chan struct{} // closed when the terminal and the log are restored
+	once    sync.Once
+	stuck   bool // a write to the terminal blocks forever, which must not block the files
 
 	preview  *preview
 	rate     console.EventRate
@@ -129,7 +128,7 @@ func openDisplay(
 
 	signal.Notify(d.signals, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	stderr.Redirect(screen.Log)
-	d.stopWaiting = context.AfterFunc(ctx, d.Clear)
+	context.AfterFunc(ctx, d.Clear)
 	go func() {
 		<-screen.Ended()
 		d.Clear()

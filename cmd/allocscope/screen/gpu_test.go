@@ -33,10 +33,10 @@ func onGPU() *State {
 		Suspect:   "most by train.py: remember (train.py:19)",
 		Verdict: &summary.Verdict{
 			Class: verdict.ClassLeak, WhyCode: "steady growth after warm-up",
-			Rate: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)),
-			RateHigh: known(3100.0 * (1 << 20)),
-			ToLimit:  known(1000.0), ToLimitLow: known(990.0),
-			ToLimitHigh: known(1010.0),
+			Rate: new(3072.0 * (1 << 20)), RateLow: new(3050.0 * (1 << 20)),
+			RateHigh: new(3100.0 * (1 << 20)),
+			ToLimit:  new(1000.0), ToLimitLow: new(990.0),
+			ToLimitHigh: new(1010.0),
 		},
 	}
 
@@ -47,7 +47,7 @@ func onGPU() *State {
 
 	for i := range 7 {
 		s.GPU.Stacks = append(s.GPU.Stacks, Stack{
-			Component: "train.py", BytesPerMin: known(int64(700-100*i) << 20),
+			Component: "train.py", BytesPerMin: new(int64(700-100*i) << 20),
 			Bytes: int64(7-i) * gib, Objects: 100,
 			Where: []string{
 				fmt.Sprintf("[cuda-block] remember%d (train.py:19) < main (train.py:40)", i),

@@ -31,8 +31,6 @@ func TestRender(t *testing.T) {
 	t.Run("contrast", testContrast)
 }
 
-func known[T any](value T) *T { return &value }
-
 // leaking is a state with something in every part of the screen.
 func leaking() *State {
 	s := &State{
@@ -52,18 +50,18 @@ func leaking() *State {
 
 	s.Verdict = &summary.Verdict{
 		Class: verdict.ClassLeak, WhyCode: "steady growth after warm-up",
-		Rate: known(240.0 * (1 << 20)), RateLow: known(238.0 * (1 << 20)),
-		RateHigh: known(242.0 * (1 << 20)), ToLimit: known(2000.0),
-		ToLimitLow: known(1900.0), ToLimitHigh: known(2100.0),
+		Rate: new(240.0 * (1 << 20)), RateLow: new(238.0 * (1 << 20)),
+		RateHigh: new(242.0 * (1 << 20)), ToLimit: new(2000.0),
+		ToLimitLow: new(1900.0), ToLimitHigh: new(2100.0),
 		Phases: []summary.VerdictPhase{
-			{Kind: verdict.PhaseWarmup, From: known(0.0), To: known(40.0)},
-			{Kind: verdict.PhaseGrowth, From: known(40.0), To: known(190.0)},
+			{Kind: verdict.PhaseWarmup, From: new(0.0), To: new(40.0)},
+			{Kind: verdict.PhaseGrowth, From: new(40.0), To: new(190.0)},
 		},
 	}
 
 	for i := range 9 {
 		s.Stacks = append(s.Stacks, Stack{
-			Component: "pil", BytesPerMin: known(int64(100-10*i) << 20), Bytes: int64(10+i) << 20,
+			Component: "pil", BytesPerMin: new(int64(100-10*i) << 20), Bytes: int64(10+i) << 20,
 			Objects: float64(1000 * (i%3 + 1)),
 			Where: []string{
 				fmt.Sprintf("grab%d (_imaging.so) < Allocate < ... < resize%d (Image.py:2192) < augment (train.py:47) < main (train.py:99)", i, i),

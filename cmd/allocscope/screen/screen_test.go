@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestScreen(t *testing.T) {
@@ -37,9 +38,7 @@ func TestModel(t *testing.T) {
 func openPTY(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	t.Cleanup(func() { person.Close() })
 	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
@@ -50,14 +49,10 @@ func openPTY(t *testing.T) (person, program *os.File) {
 	if err == nil {
 		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	t.Cleanup(func() { program.Close() })
 	return person, program
 }
@@ -65,19 +60,13 @@ func openPTY(t *testing.T) (person, program *os.File) {
 // again opens a file once more, since a Screen closes its keys.
 func again(t *testing.T, file *os.File) *os.File {
 	t.Helper()
-	other, err := os.OpenFile(file.Name(), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := tracertest.Must(os.OpenFile(file.Name(), os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	return other
 }
 
 func settings(t *testing.T, of *os.File) unix.Termios {
 	t.Helper()
-	now, err := unix.IoctlGetTermios(int(of.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := tracertest.Must(unix.IoctlGetTermios(int(of.Fd()), unix.TCGETS))(t)
 	return *now
 }
 
@@ -118,9 +107,7 @@ func testRestored(t *testing.T) {
 	pressed := make(chan struct{}, 1)
 	screen, err := Open(again(t, program), program, console.ColorAlways,
 		Actions{Interrupt: func() { pressed <- struct{}{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 
 	screen.Show(leaking())
 	screen.Log("warn: something")
@@ -156,10 +143,7 @@ func testRestored(t *testing.T) {
 // A screen is wanted on a terminal, unless the user or the environment asks for plain lines.
 func TestWantsScreen(t *testing.T) {
 	_, terminal := openPTY(t)
-	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(os.Create(filepath.Join(t.TempDir(), "file")))(t)
 	defer file.Close()
 
 	for name, c := range map[string]struct {
@@ -187,14 +171,9 @@ func testBlocked(t *testing.T) {
 	_, program := openPTY(t)
 	before := settings(t, program)
 	const off, on = 0, 1 // TCOOFF, TCOON of tcflow(3)
-	if err := unix.IoctlSetInt(int(program.Fd()), unix.TCXONC, off); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.IoctlSetInt(int(program.Fd()), unix.TCXONC, off))
 	defer func() { _ = unix.IoctlSetInt(int(program.Fd()), unix.TCXONC, on) }()
-	screen, err := Open(again(t, program), program, console.ColorNever, Actions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	screen := tracertest.Must(Open(again(t, program), program, console.ColorNever, Actions{}))(t)
 
 	for range 1000 {
 		screen.Show(leaking())

@@ -183,8 +183,7 @@ func writeJSON(out io.Writer, rows []row, span time.Duration) error {
 			Readable: r.IsReadable,
 		}
 		if r.known {
-			perMin := r.pace * time.Minute.Seconds()
-			p.PerMin = &perMin
+			p.PerMin = new(r.pace * time.Minute.Seconds())
 		}
 		if r.Rank != growth.Unknown {
 			p.Rank = &r.Rank

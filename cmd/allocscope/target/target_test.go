@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
@@ -24,9 +25,7 @@ func resolve(t *testing.T, flags, arguments string) (int, error) {
 	set := command.Flags()
 	choice.AddPID(command, "")
 	choice.AddName(set)
-	if err := set.Parse(strings.Fields(flags)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, set.Parse(strings.Fields(flags)))
 	if choice.IsGiven() != (flags != "") {
 		t.Errorf("%s: a process is chosen: %t", flags, choice.IsGiven())
 	}
@@ -55,7 +54,8 @@ func TestResolve(t *testing.T) {
 	} {
 		got, err := resolve(t, c.flags, c.arguments)
 		if got != c.want || (err != nil) != (c.refusal != "") {
-			t.Errorf("%q %q: %d, %v; want %d, %q", c.flags, c.arguments, got, err, c.want, c.refusal)
+			t.Errorf("%q %q: %d, %v; want %d, %q", c.flags, c.arguments, got, err, c.want,
+				c.refusal)
 		}
 		if err != nil && (!strings.Contains(err.Error(), c.refusal) || !exit.IsUsage(err)) {
 			t.Errorf("%q %q: %v; want %q, of usage", c.flags, c.arguments, err, c.refusal)

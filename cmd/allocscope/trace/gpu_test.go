@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestGPUMemory(t *testing.T) {
@@ -53,9 +54,7 @@ func gpuSummary() *summary.Summary {
 
 func testGPUResult(t *testing.T) {
 	var out bytes.Buffer
-	if err := PrintDetails(&out, gpuSummary(), "folder"); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, PrintDetails(&out, gpuSummary(), "folder"))
 
 	text := strings.Join(singleSpaced(out.String()), "\n")
 	mustSay(t, "the result", text,

@@ -18,6 +18,7 @@ import (
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/record"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // inStorm is the overhead of a trace whose heap is sampled in bursts.
@@ -36,9 +37,7 @@ func TestOverheadResult(t *testing.T) {
 		Accumulating: []summary.Accumulation{{Function: "leak", Kind: growth.KindHeap}},
 	}
 
-	if err := PrintDetails(&out, s, "folder"); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, PrintDetails(&out, s, "folder"))
 
 	mustSay(t, "the result", out.String(), append(words.OverheadLines(s),
 		"Stacks that grew since the baseline (heap from "+words.FromBursts(s.Overhead)+"):")...)

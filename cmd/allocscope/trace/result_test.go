@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestResult(t *testing.T) {
@@ -29,9 +30,7 @@ func testBriefProgram(t *testing.T) {
 	}
 	lines := func(how Print) int {
 		var out bytes.Buffer
-		if err := PrintResult(&out, s, words.Place{}, how); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, PrintResult(&out, s, words.Place{}, how))
 		return strings.Count(out.String(), "\n")
 	}
 	if n := lines(Print{}); n != 1 {
@@ -86,9 +85,7 @@ func testObjectsDetails(t *testing.T) {
 	}
 
 	var out bytes.Buffer
-	if err := printObjects(&out, s); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, printObjects(&out, s))
 	text := strings.Join(singleSpaced(out.String()), "\n")
 	mustSay(t, "the details", text,
 		"Types of Python objects that grow (Python 3.11):",
@@ -167,9 +164,7 @@ func breakdownSummary() *summary.Summary {
 func breakdownText(t *testing.T, s *summary.Summary) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := printBreakdown(&out, s); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, printBreakdown(&out, s))
 	return out.String()
 }
 

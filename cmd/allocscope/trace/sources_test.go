@@ -9,14 +9,12 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // Package export does not know the sources of package tracer.
 func TestSourcesAreExplained(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/reference/files.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tracertest.Must(os.ReadFile("../../../docs/reference/files.md"))(t)
 	lines := strings.Split(string(page), "\n")
 	row := lines[slices.IndexFunc(lines, func(line string) bool {
 		return strings.HasPrefix(line, "| `sources[]` |")

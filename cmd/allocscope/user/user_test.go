@@ -16,10 +16,7 @@ const script = `id -u; id -g; id -G; echo "$HOME $XDG_RUNTIME_DIR $USER|$SUDO_UI
 
 func run(t *testing.T, command *exec.Cmd) []string {
 	t.Helper()
-	out, err := command.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := tracertest.Must(command.Output())(t)
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 

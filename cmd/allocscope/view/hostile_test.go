@@ -21,6 +21,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestHostileFolder(t *testing.T) {
@@ -173,10 +174,7 @@ func testMappings(t *testing.T) {
 
 	replace(t, filepath.Join(path, folder.GrowthFile),
 		func(path string) error { return writeProfile(path, p) })
-	got, err := readProfile(dir, folder.GrowthFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := tracertest.Must(readProfile(dir, folder.GrowthFile))(t)
 
 	if got.Mapping[0].BuildID != "" || got.Mapping[1].BuildID != "C0ffee" || got.DocURL != "" {
 		t.Errorf("%q, %q, %q", got.Mapping[0].BuildID, got.Mapping[1].BuildID, got.DocURL)

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestTunnel(t *testing.T) {
 	at := func(address string) *net.TCPAddr {
-		resolved, err := net.ResolveTCPAddr("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resolved := tracertest.Must(net.ResolveTCPAddr("tcp", address))(t)
 		return resolved
 	}
 
@@ -48,10 +46,7 @@ func TestTunnel(t *testing.T) {
 // browser makes a browser that writes who runs it, and the page, into a file.
 func browser(t *testing.T) (path, seen string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "browser-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(os.MkdirTemp("", "browser-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o777))
 

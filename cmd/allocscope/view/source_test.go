@@ -33,9 +33,7 @@ func named(t *testing.T, dir *folder.Folder, file string) {
 		func(w io.Writer) error {
 			return exported.Write(w, holdings, exported.Info{Interval: 1})
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func testAllowed(t *testing.T) {

@@ -80,9 +80,7 @@ func trace(t *testing.T) (path string, dir *folder.Folder) {
 	path = filepath.Join(t.TempDir(), "out")
 	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()},
 		false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	t.Cleanup(func() { _ = dir.Close() })
 	rate := 3e6
@@ -112,10 +110,7 @@ func trace(t *testing.T) (path string, dir *folder.Folder) {
 // serve serves the pages of a folder.
 func serve(t *testing.T, dir *folder.Folder, source bool) *httptest.Server {
 	t.Helper()
-	pages, err := New(dir, source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := tracertest.Must(New(dir, source))(t)
 	server := httptest.NewServer(pages)
 	t.Cleanup(server.Close)
 	return server
@@ -131,15 +126,9 @@ func served(t *testing.T) (path string, server *httptest.Server) {
 // get gets a page.
 func get(t *testing.T, url string) (status int, body string, header http.Header) {
 	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := tracertest.Must(http.Get(url))(t)
 	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := tracertest.Must(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(data), response.Header
 }
 

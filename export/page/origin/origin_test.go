@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestAdmit(t *testing.T) {
@@ -17,10 +19,7 @@ func TestAdmit(t *testing.T) {
 // asked asks the guard of an address for a page.
 func asked(t *testing.T, at, given string, request *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
-	address, err := net.ResolveTCPAddr("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := tracertest.Must(net.ResolveTCPAddr("tcp", at))(t)
 
 	answer := httptest.NewRecorder()
 	if Admit(answer, request, HostsOf(address, given)) {
@@ -42,10 +41,7 @@ func requestOf(method, host string) *http.Request {
 }
 
 func testHosts(t *testing.T) {
-	machine, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := tracertest.Must(os.Hostname())(t)
 
 	const yes, no = http.StatusOK, http.StatusMisdirectedRequest
 	for _, test := range []struct {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const page = "# Title\n\nCall `sudo allocscope doctor --pid N` first, or `allocscope trace ...`.\n\n" +
@@ -80,10 +82,7 @@ func TestFill(t *testing.T) {
 	page := Page{"a.md", text}
 
 	printed := "== a.md:3\n\n  first\n\n== b.md:3\nother\n== a.md:16\nsecond\n"
-	got, err := page.Fill(printed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := tracertest.Must(page.Fill(printed))(t)
 	want := strings.Replace(text, "old\n\nold\n", "  first\n", 1)
 	want = strings.Replace(want, "```text\n```", "```text\nsecond\n```", 1)
 	if got.Text != want {

@@ -20,7 +20,8 @@ func TestMappedSize(t *testing.T) {
 				want = size
 			}
 			if got := mappedSize(size|isMmapped, 0); got != want {
-				t.Errorf("pages of %d bytes: of a chunk of %d bytes %d were mapped, want %d", page, size,
+				t.Errorf("pages of %d bytes: of a chunk of %d bytes %d were mapped, want %d", page,
+					size,
 					got, want)
 			}
 		}

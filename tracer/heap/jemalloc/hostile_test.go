@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/heap/heaptest"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // FuzzCheck checks that no contents of memory make the search for the tree, or a check, panic or
@@ -45,10 +46,7 @@ func FuzzCheck(f *testing.F) {
 			t.Fatalf("%v, %v", states, err)
 		}
 		before := memory.Reads
-		blocks, err := j.Blocks(memory, maps)
-		if err != nil {
-			t.Fatal(err)
-		}
+		blocks := tracertest.Must(j.Blocks(memory, maps))(t)
 		heaptest.MustAnswer(t, blocks, objects)
 		memory.Reads = before
 

@@ -70,9 +70,7 @@ type pythonTarget struct {
 func start(t testing.TB, command []string) *pythonTarget {
 	t.Helper()
 	source, err := os.ReadFile("testdata/state.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	run := exec.Command(command[0], append(command[1:], "-c", string(source))...)
 	p := &pythonTarget{target: tracertest.StartCommand(t, run)}
 	p.said = parse(t, p.target.Await("ready"))
@@ -88,15 +86,9 @@ func start(t testing.TB, command []string) *pythonTarget {
 // findPython opens a target and finds its interpreter.
 func findPython(t testing.TB, target *tracertest.Target) (*process.Process, *python.Interpreter) {
 	t.Helper()
-	p, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(target.PID()))(t)
 	t.Cleanup(func() { p.Close() })
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 	interpreter, err := python.Find(p, maps)
 	if err != nil || interpreter == nil {
 		t.Fatalf("find the interpreter: %+v, %v", interpreter, err)
@@ -132,9 +124,7 @@ func (p *pythonTarget) each(t *testing.T, kind string, check func(d described)) 
 func (p *pythonTarget) words(t *testing.T, address uint64, count int) []uint64 {
 	t.Helper()
 	memory := make([]byte, 8*count)
-	if err := p.process.ReadMemory(address, memory); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, p.process.ReadMemory(address, memory))
 	words := make([]uint64, count)
 	for i := range words {
 		words[i] = mem.Word(memory, uint64(8*i))

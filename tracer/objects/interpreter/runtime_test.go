@@ -105,10 +105,7 @@ func (p *pythonTarget) testText(t *testing.T) {
 }
 
 func (p *pythonTarget) testModules(t *testing.T) {
-	modules, err := p.Modules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := tracertest.Must(p.Modules())(t)
 	got := make(map[string]Module)
 	for _, m := range modules {
 		got[m.Name] = m
@@ -317,10 +314,7 @@ func (p *pythonTarget) testFunctions(t *testing.T) {
 }
 
 func (p *pythonTarget) testFrames(t *testing.T) {
-	frames, err := p.Frames()
-	if err != nil {
-		t.Fatal(err)
-	}
+	frames := tracertest.Must(p.Frames())(t)
 	threads := make(map[int][]Frame)
 	for _, f := range frames {
 		threads[f.Thread] = append(threads[f.Thread], f)

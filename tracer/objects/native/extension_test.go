@@ -37,9 +37,7 @@ func (s *Statics) findValue(t testing.TB, value uint64) (found []string) {
 	t.Helper()
 	for _, span := range s.Spans() {
 		content := make([]byte, span.Len())
-		if err := s.process.ReadMemory(span.Start, content); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, s.process.ReadMemory(span.Start, content))
 		for at := -span.Start & 7; at+8 <= span.Len(); at += 8 {
 			if binary.LittleEndian.Uint64(content[at:]) != value {
 				continue

@@ -32,16 +32,10 @@ func parseFrames(t testing.TB, lines []string) map[string]frame {
 // awaitSleep waits until all threads sleep that do not run for ever.
 func awaitSleep(t testing.TB, pid int) {
 	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := tracertest.Must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))(t)
 	for _, file := range files {
 		for {
-			stat, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stat := tracertest.Must(os.ReadFile(file))(t)
 			if strings.Contains(string(stat), "(run") || strings.Contains(string(stat), ") S ") {
 				break
 			}
@@ -54,10 +48,7 @@ func mustHaveStacks(t testing.TB, pid int, frames map[string]frame) {
 	t.Helper()
 	awaitSleep(t, pid)
 	p, maps := openProcess(t, pid)
-	stacks, err := Stacks(p, maps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stacks := tracertest.Must(Stacks(p, maps))(t)
 
 	for i, s := range stacks {
 		if f := frames["tls"]; s.Start <= f.local && f.local < s.End {
@@ -107,13 +98,8 @@ func TestStacks(t *testing.T) {
 		target := tracertest.StartCommand(t, command)
 		frames := parseFrames(t, target.Await("ready"))
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", target.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
+		pid := tracertest.Must(strconv.Atoi(strings.TrimSpace(string(children))))(t)
 		mustHaveStacks(t, pid, frames)
 	})
 }

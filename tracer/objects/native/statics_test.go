@@ -22,24 +22,15 @@ func TestMain(m *testing.M) {
 
 func openProcess(t testing.TB, pid int) (*process.Process, []process.Mapping) {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 	return p, maps
 }
 
 func openStatics(t testing.TB, pid int) *Statics {
 	t.Helper()
-	s, err := Open(openProcess(t, pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := tracertest.Must(Open(openProcess(t, pid)))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -62,9 +53,7 @@ func parseVariable(t testing.TB, line string) (v variable) {
 func nm(t testing.TB, path string) map[string]uint64 {
 	t.Helper()
 	output, err := exec.Command("nm", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	symbols := make(map[string]uint64)
 	for line := range strings.Lines(string(output)) {
 		if fields := strings.Fields(line); len(fields) == 3 {
@@ -171,14 +160,9 @@ func TestStatics(t *testing.T) {
 	})
 
 	t.Run("deleted file", func(t *testing.T) {
-		content, err := os.ReadFile(tracertest.Build(t, "statics.c"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := tracertest.Must(os.ReadFile(tracertest.Build(t, "statics.c")))(t)
 		path := filepath.Join(t.TempDir(), "program")
-		if err := os.WriteFile(path, content, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, content, 0o700))
 		target := tracertest.Start(t, path)
 		lines := target.Await("ready")
 		os.Remove(path)

@@ -68,9 +68,7 @@ func census(t *testing.T, w *Worker, p program) *objects.Census {
 	t.Helper()
 	answer, err := w.Ask(t.Context(),
 		Request{PID: p.PID(), Census: &objects.CensusOptions{Samples: 16}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	return answer.Census
 }
 
@@ -124,9 +122,7 @@ func testCountsAndFinds(t *testing.T) {
 		PID: p.PID(), Limit: time.Minute,
 		Suspects: []objects.Suspect{{Type: recordType, Objects: samples}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	found := answer.Searches[0]
 	if len(found.Paths) == 0 || found.Paths[0].Samples != len(samples) {
 		t.Fatalf("%+v, want a path to all %d samples", found, len(samples))
@@ -152,9 +148,7 @@ func testPairs(t *testing.T) {
 		answer, err := w.Ask(t.Context(), Request{
 			PID: p.PID(), Program: program, Census: &objects.CensusOptions{Share: 0.5},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		var known []uint64
 		for _, id := range ids {
 			if _, ok := answer.Census.Paired[id]; ok {
@@ -175,15 +169,9 @@ func testPairs(t *testing.T) {
 // policies are how the threads of a process are scheduled.
 func policies(t *testing.T, pid int) (all []uint32) {
 	t.Helper()
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := tracertest.Must(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t)
 	for _, task := range tasks {
-		tid, err := strconv.Atoi(task.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tid := tracertest.Must(strconv.Atoi(task.Name()))(t)
 		if attributes, err := unix.SchedGetAttr(tid, 0); err == nil { // else it has ended
 			all = append(all, attributes.Policy)
 		}
@@ -195,20 +183,14 @@ func policies(t *testing.T, pid int) (all []uint32) {
 // childrenOf are the processes that a process has started.
 func childrenOf(t *testing.T, pid int) (children []int) {
 	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := tracertest.Must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)))(t)
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			continue // the thread has ended
 		}
 		for field := range strings.FieldsSeq(string(raw)) {
-			child, err := strconv.Atoi(field)
-			if err != nil {
-				t.Fatal(err)
-			}
+			child := tracertest.Must(strconv.Atoi(field))(t)
 			children = append(children, child)
 		}
 	}
@@ -250,9 +232,7 @@ func testBusyCPUs(t *testing.T) {
 	census(t, w, p)
 	child := w.child.command.Process
 	w.idleTimeout = 10 * time.Millisecond
-	if err := child.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, child.Signal(unix.SIGSTOP))
 	go func() {
 		for slices.Contains(policies(t, child.Pid), unix.SCHED_IDLE) && t.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
@@ -267,9 +247,7 @@ func testEndOfContext(t *testing.T) {
 	p, w := start(t), newWorker(t)
 	census(t, w, p)
 	child := w.child.command.Process
-	if err := child.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, child.Signal(unix.SIGSTOP))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := w.Ask(ctx, Request{PID: p.PID(), Census: &objects.CensusOptions{}})
@@ -295,9 +273,7 @@ func testHangingReader(t *testing.T) {
 	if session, err := unix.Getsid(reader); err != nil || session != reader { // else SIGHUP may end it
 		t.Errorf("the reader is in session %d, want its own, %d: %v", session, reader, err)
 	}
-	if err := unix.Kill(reader, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Kill(reader, unix.SIGSTOP))
 	defer func() { _ = unix.Kill(reader, unix.SIGKILL) }()
 
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -318,9 +294,7 @@ func testHangingReader(t *testing.T) {
 func testKilledChild(t *testing.T) {
 	p, w := start(t), newWorker(t)
 	census(t, w, p)
-	if err := w.child.command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, w.child.command.Process.Kill())
 	_, err := w.Ask(t.Context(), Request{PID: p.PID(), Census: &objects.CensusOptions{}})
 	if err == nil {
 		t.Error("a killed child has answered")
@@ -340,9 +314,7 @@ func testNoPython(t *testing.T) {
 
 func testGone(t *testing.T) {
 	command := exec.Command("/bin/true")
-	if err := command.Run(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Run())
 	_, err := newWorker(t).Ask(t.Context(),
 		Request{PID: command.Process.Pid, Census: &objects.CensusOptions{}})
 	if err == nil || errors.Is(err, objects.ErrNoPython) {
@@ -352,9 +324,7 @@ func testGone(t *testing.T) {
 
 func testForgetsEnded(t *testing.T) {
 	command := exec.Command("/bin/true")
-	if err := command.Run(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Run())
 	firsts := map[int]firstCensus{os.Getpid(): {}, command.Process.Pid: {}}
 	forgetEnded(firsts)
 	if _, ok := firsts[os.Getpid()]; !ok || len(firsts) != 1 {

@@ -115,7 +115,8 @@ func TestBurstLength(t *testing.T) {
 			lengths = lengths[1:] // mode full
 			slices.Sort(lengths)
 			if short, median := lengths[len(lengths)/20], lengths[len(lengths)/2]; short < 0.9*median {
-				t.Errorf("a twentieth of the bursts was closed after %.2f s, half after %.2f s", short, median)
+				t.Errorf("a twentieth of the bursts was closed after %.2f s, half after %.2f s",
+					short, median)
 			}
 		}
 	})

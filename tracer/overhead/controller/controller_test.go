@@ -30,7 +30,10 @@ func TestLimit(t *testing.T) {
 	}{
 		{"trainer", 6, func(uint64) func(float64) load { return constant(trainer()) }, usual},
 		{"eight cores", 1, func(uint64) func(float64) load { return constant(eight) }, usual},
-		{"stepped instructions", 1, func(uint64) func(float64) load { return constant(stepped) }, usual},
+		{
+			"stepped instructions", 1, func(uint64) func(float64) load { return constant(stepped) },
+			usual,
+		},
 		{
 			"changing rates, inexact costs", 6, noisy,
 			Costs{Entry: 950, Stepped: 6500, Return: 600, Fault: 310, Mapping: 500},
@@ -48,14 +51,16 @@ func TestLimit(t *testing.T) {
 					continue
 				}
 				if early := s.openShare(10, 600); early < 0.01 || early > 0.06 {
-					t.Errorf("in the first ten minutes probes were open %.1f%% of the time", 100*early)
+					t.Errorf("in the first ten minutes probes were open %.1f%% of the time",
+						100*early)
 				}
 				if later := s.openShare(620, seconds); later < 0.01 || later > 0.026 {
 					t.Errorf("later probes were open %.1f%% of the time", 100*later)
 				}
 				if sum := s.costShare(0, seconds) + s.ownTime/last(s.native); sum > 0.03 ||
 					len(s.changes) != 2 {
-					t.Errorf("with its own CPU time tracing cost %.2f%%; changes %v", 100*sum, s.changes)
+					t.Errorf("with its own CPU time tracing cost %.2f%%; changes %v", 100*sum,
+						s.changes)
 				}
 			}
 		})
@@ -71,7 +76,8 @@ func TestLimit(t *testing.T) {
 			s.own = 0
 			s.run(t, 7200).mustBeIn(t, growth.HeapOff)
 			if share := s.costShare(60, 7200); share > 1.1*o.Limit || len(s.openings) < 12 {
-				t.Errorf("probes took %.3f%%, limit %.1f%%; %d openings in two hours", 100*share, 100*o.Limit,
+				t.Errorf("probes took %.3f%%, limit %.1f%%; %d openings in two hours", 100*share,
+					100*o.Limit,
 					len(s.openings))
 			}
 		}
@@ -96,7 +102,8 @@ func TestStorm(t *testing.T) {
 				for _, at := range []float64{5, 10, 30, 59} {
 					i, j := int((begin+at-60)/tick), int((begin+at)/tick)
 					if share := (s.cost[j] - s.cost[i]) / 60; share > 1.1*0.03 {
-						t.Errorf("%v s into the storm probes had taken %.2f%% of the minute", at, 100*share)
+						t.Errorf("%v s into the storm probes had taken %.2f%% of the minute", at,
+							100*share)
 					}
 				}
 				// The probes have spent the allowance of eight busy threads when the storm ends.
@@ -109,7 +116,8 @@ func TestStorm(t *testing.T) {
 
 				if !s.isOpen[int(begin/tick)] || s.isOpen[int((begin+0.4)/tick)] ||
 					s.openShare(begin+1, end) > 0.05 {
-					t.Errorf("in the storm probes were open %.1f%% of the time", 100*s.openShare(begin+1, end))
+					t.Errorf("in the storm probes were open %.1f%% of the time",
+						100*s.openShare(begin+1, end))
 				}
 				if c := s.changesBetween(begin, begin+1); len(c) != 1 || c[0].Mode == growth.HeapFull {
 					t.Errorf("in the storm's first second: %v", c)
@@ -150,7 +158,8 @@ func TestMode(t *testing.T) {
 				return l
 			}).run(t, 2*3600)
 			if n := len(s.changesBetween(3600, 7200)); n > 20 || len(s.changes) > 60 {
-				t.Errorf("period %v s: %d changes in two hours, %d in the second", period, len(s.changes), n)
+				t.Errorf("period %v s: %d changes in two hours, %d in the second", period,
+					len(s.changes), n)
 			}
 		}
 	})
@@ -365,7 +374,8 @@ func mustBeSane(t *testing.T, o Options, c *Controller, d Decision) {
 	case d.Heap && !o.Heap || d.Tensor && !o.Tensor || d.Blocks && !o.Blocks:
 		t.Fatalf("opens a source that is off: %+v", d)
 	case o.Interval == 0 && (min(d.Interval, d.TensorInterval) < finestBurstInterval ||
-		max(d.Interval, d.TensorInterval) > coarsestInterval || d.BlockInterval > coarsestBlockInterval):
+		max(d.Interval, d.TensorInterval) > coarsestInterval ||
+		d.BlockInterval > coarsestBlockInterval):
 		t.Fatalf("intervals %d, %d, %d", d.Interval, d.TensorInterval, d.BlockInterval)
 	case totals.InProbes < 0 || totals.Open < 0 || totals.StepBefore < 0 || totals.StepSince < 0:
 		t.Fatalf("totals %+v", totals)

@@ -73,7 +73,8 @@ func TestInterval(t *testing.T) {
 				s.run(t, 1)
 				if d := s.wanted; d.Interval != interval || d.TensorInterval != interval ||
 					d.BlockInterval != interval {
-					t.Fatalf("intervals %d, %d and %d, want %d", d.Interval, d.TensorInterval, d.BlockInterval,
+					t.Fatalf("intervals %d, %d and %d, want %d", d.Interval, d.TensorInterval,
+						d.BlockInterval,
 						interval)
 				}
 			}
@@ -90,7 +91,8 @@ func TestInterval(t *testing.T) {
 			s.mustKeepToLimit(t, 1, 300)
 			share, interval := s.costShare(60, 300)/o.Limit, s.wanted.Interval
 			if share < 0.05 && interval > finestInterval || share > 0.17 && interval < 1<<30 || bits.OnesCount64(interval) != 1 {
-				t.Errorf("%.0f MB/s: %.2f of the budget is spent at %d bytes", bytes/1e6, share, interval)
+				t.Errorf("%.0f MB/s: %.2f of the budget is spent at %d bytes", bytes/1e6, share,
+					interval)
 			}
 			if s.openShare(0, 300) < 0.999 {
 				t.Errorf("%.0f MB/s: open %.3f of the time", bytes/1e6, s.openShare(0, 300))
@@ -136,7 +138,8 @@ func TestInterval(t *testing.T) {
 					walking(interval)/traps, interval)
 			}
 			if interval > finestBurstInterval && walking(interval/4) < longest {
-				t.Errorf("%.0f MB/s: one in %d bytes, a quarter would be cheap too", bytes/1e6, interval)
+				t.Errorf("%.0f MB/s: one in %d bytes, a quarter would be cheap too", bytes/1e6,
+					interval)
 			}
 		}
 	})
@@ -167,7 +170,8 @@ func TestInterval(t *testing.T) {
 		l.bytes = 1e6
 		s.load = constant(l)
 		if s.run(t, 3600); s.wanted.Interval != finestInterval || len(s.changes) > 10 {
-			t.Errorf("interval %d an hour after the bytes became few, changes %v", s.wanted.Interval,
+			t.Errorf("interval %d an hour after the bytes became few, changes %v",
+				s.wanted.Interval,
 				s.changes)
 		}
 	})

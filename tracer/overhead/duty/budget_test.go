@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestTable(t *testing.T) {
@@ -33,10 +35,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 
-	page, err := os.ReadFile("../../../docs/internals/budget.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tracertest.Must(os.ReadFile("../../../docs/internals/budget.md"))(t)
 	for _, row := range Table {
 		if line := lineOf(row); !strings.Contains(string(page), line+"\n") {
 			t.Errorf("docs/internals/budget.md lacks %s", line)

@@ -273,9 +273,7 @@ func TestReadChurn(t *testing.T) {
 				if errors.Is(err, ErrNoBlocks) {
 					continue // the only table grows
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				tracertest.NoError(t, err)
 				changed, segments = changed+c.Changed, segments+len(c.Segments)
 				counted += len(c.Stats)
 				for i := range c.Segments {

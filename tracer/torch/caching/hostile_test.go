@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // Addresses of the forged process: the library's code, its variables, and the heap, which all are
@@ -335,12 +336,10 @@ func TestHostile(t *testing.T) {
 			f := newForgery(t)
 			a, b := f.addGPU(0, forgedAddress), f.addGPU(1, forgedAddress+1<<30)
 			c.change(f, a, b)
-			got, err := f.read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := tracertest.Must(f.read())(t)
 			if (want{len(got.Segments), got.Changed}) != c.want {
-				t.Errorf("%d segments, %d changed, want %+v", len(got.Segments), got.Changed, c.want)
+				t.Errorf("%d segments, %d changed, want %+v", len(got.Segments), got.Changed,
+					c.want)
 			}
 		})
 	}

@@ -350,7 +350,14 @@ func (e *Earlier) searches() (all []keeper.Search) {
 		return nil
 	}
 	for _, pid := range e.traced() {
-		all = append(all, summary.SearchesOf(e.summary, pid)...)
+		p, err := process.OpenAny(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		if e.CheckProgram(p) == nil {
+			all = append(all, summary.SearchesOf(e.summary, pid)...)
+		}
+		p.Close()
 	}
 	return all
 }

@@ -2,12 +2,16 @@ package record
 
 import (
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func forged(s summary.Summary) *Earlier {
@@ -96,15 +100,31 @@ func TestEarlierMarks(t *testing.T) {
 	}
 }
 
-// TestEarlierSearches has the answers about the traced processes.
+// TestEarlierSearches has the answers about the traced processes, if they are still the same ones.
 func TestEarlierSearches(t *testing.T) {
-	e := forged(summary.Summary{
-		DurationS: 80,
-		Processes: []summary.TreeProcess{{PID: 7, Traced: true}, {PID: 8}},
-		Keepers:   []summary.Keeper{{PID: 7, AtS: 78}, {PID: 8, AtS: 78}},
-	})
-	if got := e.searches(); len(got) != 1 || got[0].PID != 7 || got[0].Elapsed != 78*time.Second {
+	self := tracertest.Must(process.OpenAny(os.Getpid()))(t)
+	defer self.Close()
+	start := tracertest.Must(self.Stat())(t).StartTicks
+
+	searches := func(of summary.TreeProcess) []keeper.Search {
+		return forged(summary.Summary{
+			DurationS: 80, Processes: []summary.TreeProcess{of},
+			Keepers: []summary.Keeper{{PID: of.PID, AtS: 78}},
+		}).searches()
+	}
+	got := searches(summary.TreeProcess{PID: self.PID, StartTicks: start, Traced: true})
+	if len(got) != 1 || got[0].PID != self.PID || got[0].Elapsed != 78*time.Second {
 		t.Errorf("%+v", got)
+	}
+	for name, of := range map[string]summary.TreeProcess{
+		"not traced":      {PID: self.PID, StartTicks: start},
+		"another process": {PID: self.PID, StartTicks: start + 1, Traced: true},
+		"of no start":     {PID: self.PID, Traced: true},
+		"ended":           {PID: 1 << 22, StartTicks: start, Traced: true}, // above any PID
+	} {
+		if got := searches(of); got != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 	if got := (*Earlier)(nil).searches(); got != nil {
 		t.Errorf("%+v", got)

@@ -108,8 +108,14 @@ func timeOf(k *growth.OOMKill) time.Time { return time.Now().Add(k.At - process.
 // A foundTrace is a trace of this boot.
 type foundTrace struct {
 	started time.Time
-	pids    []int    // of the tree
-	lines   []string // its path, and its result
+	exited  time.Time // of the process that it traced; zero: it has not, as far as is known
+	pids    []int     // of the tree
+	lines   []string  // its path, and its result
+}
+
+// hasExited reports whether the process had exited well before, so that another one may have its PID.
+func (t *foundTrace) hasExited(at time.Time) bool {
+	return !t.exited.IsZero() && t.exited.Before(at.Add(-time.Minute))
 }
 
 // findTraces reads the traces in places; none is the directory of the agent, where there is one.
@@ -154,6 +160,9 @@ func readTraced(path string, owner folder.Owner, boot string) (traced foundTrace
 	}
 
 	traced.started, traced.pids = s.Started, []int{s.Process.PID}
+	if s.Ended == summary.EndedExit {
+		traced.exited = s.Started.Add(time.Duration(s.DurationS * float64(time.Second)))
+	}
 	for _, p := range s.Processes {
 		traced.pids = append(traced.pids, p.PID)
 	}
@@ -175,7 +184,7 @@ func latestOf(traces []foundTrace, k *growth.OOMKill) (latest *foundTrace, pid i
 	for _, pid := range pids {
 		for i := range traces {
 			t := &traces[i]
-			isOf := slices.Contains(t.pids, pid) && t.started.Before(at)
+			isOf := slices.Contains(t.pids, pid) && t.started.Before(at) && !t.hasExited(at)
 			if isOf && (latest == nil || t.started.After(latest.started)) {
 				latest = t
 			}

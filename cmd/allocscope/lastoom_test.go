@@ -17,6 +17,8 @@ func TestLatestOf(t *testing.T) {
 		{started: now.Add(-time.Minute), pids: []int{5}},
 		{started: now.Add(time.Minute), pids: []int{5}},
 		{started: now.Add(-time.Hour), pids: []int{7}},
+		{started: now.Add(-time.Hour), pids: []int{11}, exited: now.Add(-30 * time.Minute)},
+		{started: now.Add(-time.Hour), pids: []int{12}, exited: now.Add(-time.Second)},
 	}
 	for name, c := range map[string]struct {
 		killed      int
@@ -26,6 +28,8 @@ func TestLatestOf(t *testing.T) {
 		"killed process":     {5, []int{7, 5}, 1, 5},
 		"worker":             {6, nil, 0, 6},
 		"a process beside":   {9, []int{8, 9, 7}, 3, 7},
+		"ended by the kill":  {12, nil, 5, 12},
+		"a PID used again":   {11, nil, -1, 0},
 		"nothing was traced": {9, []int{8, 9}, -1, 0},
 	} {
 		kill := growth.OOMKill{PID: c.killed, At: process.Monotonic()}

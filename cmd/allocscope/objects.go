@@ -294,6 +294,11 @@ func (c *objectCounter) search(
 	for i := range found {
 		found[i].Elapsed = time.Since(c.began)
 		found[i].Collections = -1 // since when is said of traces alone
+		for _, p := range found[i].Paths {
+			for n := range p.Links {
+				p.Links[n].Readings = nil // no trace continues this
+			}
+		}
 	}
 	return summary.KeepersOf(found), nil
 }

@@ -64,6 +64,7 @@ type Result struct {
 	// outliers and median are indices of Ranks; median is -1 where no growth is known.
 	outliers []int
 	median   int
+	unused   int // traces of ranks that have a later one
 	// of and with are the growth profiles of the two ranks of the Comparison. with counts by a
 	// factor.
 	of, with *pprof.Profile
@@ -112,6 +113,7 @@ type Rank struct {
 	job       string
 	worldSize int   // ranks of the job; 0: unknown
 	earlier   *Rank // the trace before; nil: there is none
+	continues bool  // its trace has the rows of the one before
 }
 
 // A Site is whether the median rank grows by the call site of the rank that stands out.
@@ -155,6 +157,9 @@ func Find(job string, ranks []Rank, maxChance float64) *Result {
 	}
 	r.take(ranks)
 	r.score()
+	if r.unused > 0 {
+		r.Notes = append(r.Notes, words.RanksRepeated(r.unused))
+	}
 	r.say()
 	return r
 }
@@ -193,7 +198,7 @@ func (r *Result) take(ranks []Rank) {
 				at, isKnown = seen[here]
 			}
 			if isKnown {
-				if at < len(r.Ranks) && r.Ranks[at].earlier == nil {
+				if at < len(r.Ranks) && r.Ranks[at].earlier == nil && !r.Ranks[at].continues {
 					r.Ranks[at].earlier = &rank
 				}
 				continue
@@ -204,9 +209,7 @@ func (r *Result) take(ranks []Rank) {
 			r.Ranks = append(r.Ranks, rank)
 		}
 	}
-	if more := len(ranks) - len(r.Ranks) - same; more > 0 {
-		r.Notes = append(r.Notes, words.RanksRepeated(more))
-	}
+	r.unused = len(ranks) - len(r.Ranks) - same
 	r.nameNodes()
 
 	slices.SortStableFunc(r.Ranks, func(a, b Rank) int {
@@ -313,6 +316,7 @@ func (r *Result) score() {
 	if len(earlier) == len(members) {
 		found = outlier.FindTwice(earlier, members)
 		r.Notes = append(r.Notes, words.RanksTwice)
+		r.unused -= len(earlier)
 	}
 	r.Median, r.MAD = summary.Finite(60*found.Median), summary.Finite(60*found.MAD)
 	for i, s := range found.Scores {

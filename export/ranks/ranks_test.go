@@ -122,6 +122,19 @@ func TestTwice(t *testing.T) {
 		t.Errorf("%q, once %q", twice.Notes, once.Notes)
 	}
 
+	if len(twice.Notes) != 1 {
+		t.Errorf("%q: no trace was left out", twice.Notes)
+	}
+	for i := range all {
+		all[i].continues = true
+	}
+	if longer := Find("", append(other, all...), 0.05); isTwice(longer) {
+		t.Errorf("%q, of one window", longer.Notes)
+	}
+	for i := range all {
+		all[i].continues = false
+	}
+
 	some := Find("", append(other[:7], all...), 0.05) // rank 7 has no earlier trace
 	if isTwice(some) || *some.Ranks[0].Chance != *once.Ranks[0].Chance {
 		t.Errorf("%q, %+v", some.Notes, some.Ranks[0])

@@ -70,6 +70,7 @@ func tracedProcesses(s *summary.Summary) (n int) {
 func rankOf(s *summary.Summary, p *summary.TreeProcess, name string) Rank {
 	k := Rank{
 		PID: p.PID, Folder: units.Name(name), Path: name, At: s.Started,
+		continues: s.ContinuedFrom != nil,
 	}
 	k.Name = fmt.Sprintf("PID %d", p.PID)
 	if p.Rank != nil {

@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"cmp"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -99,16 +100,24 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 	return keepers
 }
 
-// areMarked reports whether a later trace can compare all readings of a link.
+// areMarked reports whether a later trace can compare all readings of a link. A file may have any.
 func areMarked(readings []keeper.Reading) bool {
-	return !slices.ContainsFunc(readings, func(r keeper.Reading) bool { return !r.IsMarked() })
+	return !slices.ContainsFunc(readings, func(r keeper.Reading) bool {
+		inOrder := slices.IsSortedFunc(r.Marks, func(a, b keeper.Mark) int {
+			return cmp.Or(cmp.Compare(a.Place, b.Place), -1) // no place twice
+		})
+		return !r.IsMarked() || r.Entries < 0 || !inOrder
+	})
 }
 
 // SearchesOf returns the searches in a process whose containers a later trace can read again.
 func SearchesOf(s *Summary, pid int) (searches []keeper.Search) {
 	for _, k := range s.Keepers[:min(maxKeepers, len(s.Keepers))] {
 		at := time.Duration(k.AtS * float64(time.Second))
-		if k.PID == pid && k.AtS >= 0 && k.AtS <= s.DurationS {
+		isUsable := !slices.ContainsFunc(k.Paths, func(p keeper.Path) bool {
+			return slices.ContainsFunc(p.Links, func(l keeper.Link) bool { return !areMarked(l.Readings) })
+		})
+		if k.PID == pid && k.AtS >= 0 && k.AtS <= s.DurationS && isUsable {
 			searches = append(searches, keeper.Search{PID: pid, Paths: k.Paths, Elapsed: at})
 		}
 	}

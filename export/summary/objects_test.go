@@ -2,7 +2,9 @@ package summary
 
 import (
 	"encoding/json"
+	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,6 +198,23 @@ func TestSearchesOf(t *testing.T) {
 	if !reflect.DeepEqual(first[0].Readings, []keeper.Reading{marked}) || first[1].Readings != nil ||
 		second[0].Readings != nil {
 		t.Errorf("%+v, %+v", first, second)
+	}
+
+	for name, forge := range map[string]func(*keeper.Reading){
+		"one mark repeatedly": func(r *keeper.Reading) {
+			r.Marks = slices.Repeat(r.Marks[:1], len(r.Marks))
+		},
+		"fewer than none": func(r *keeper.Reading) { r.Entries = math.MinInt64 },
+	} {
+		forged := Summary{DurationS: 80, Keepers: KeepersOf([]keeper.Search{
+			{PID: 7, Elapsed: 78 * time.Second, Samples: 16, Paths: paths},
+		})}
+		of := &forged.Keepers[0].Paths[0].Links[0]
+		of.Readings = slices.Clone(of.Readings)
+		forge(&of.Readings[0])
+		if got := SearchesOf(&forged, 7); got != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

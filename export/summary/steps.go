@@ -344,6 +344,11 @@ func (s *Summary) SpikeSuspect() *Suspect {
 	return s.SpikeMemory.Captured.Suspect
 }
 
+// mayBeWarmup reports whether the growth may be a warm-up, in which many lines allocate.
+func (v *Verdict) mayBeWarmup() bool {
+	return v.Class == verdict.ClassGrowing || v.WhyCode == verdict.ReasonGrowthEnded
+}
+
 // componentSteps are what to do first where a heap leak is of a component with a known cause.
 var componentSteps = map[string]StepCode{
 	"dynamo":           StepRecompile,
@@ -375,7 +380,7 @@ func (s *Summary) remedy() (step Step, isKnown bool) {
 	}
 	if main == nil {
 		isKnown := len(s.Suspects) > 0 &&
-			(s.Class != verdict.ClassGrowing || s.Suspects[0].isMost() || s.Suspects[0].isOfRuntime())
+			(!s.mayBeWarmup() || s.Suspects[0].isMost() || s.Suspects[0].isOfRuntime())
 		return Step{Code: StepCause, Cause: diagnosis.HeapLeak}, isKnown
 	}
 

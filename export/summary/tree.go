@@ -66,7 +66,8 @@ type Together struct {
 	// tree that do.
 	PIDs    []int `json:"pids"`
 	Workers int   `json:"workers,omitempty"`
-	// Outside is memory that grows besides, and that no process holds; absent: there is none.
+	// Outside is memory outside of the tree that grows besides; absent: there is none, or one of PIDs
+	// has it.
 	Outside conclude.OutsideKind `json:"outside,omitempty"`
 }
 

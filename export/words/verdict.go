@@ -318,7 +318,7 @@ func Reason(v summary.Verdict) string {
 	case verdict.ReasonReplaced:
 		return "each worker grows until it is replaced"
 	case verdict.ReasonOutside:
-		return "memory grows that no process holds"
+		return "memory grows outside of the traced processes"
 	case verdict.ReasonHalted:
 		return "it did not run for most of the time"
 	case verdict.ReasonLost:

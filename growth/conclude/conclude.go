@@ -24,7 +24,7 @@ type Result struct {
 	All     []Process
 	Main    Process
 	Related []growth.OtherProcess
-	// Outside is memory that the job takes and no process holds, where it grows; nil: there is
+	// Outside is memory of the job outside of the traced processes, where it grows; nil: there is
 	// none.
 	Outside *Outside
 	// Container is the memory of the cgroup of the job; nil: it is in none that is known.
@@ -105,7 +105,8 @@ func (t *Trace) Conclude(judged []Process) Result {
 	t.addCauses(&r)
 	r.Before, r.After = census.Around(t.CensusesOf(r.Main.History), r.Pair.Start.Elapsed)
 	r.Keepers = t.KeepersOf(r.Main.History)
-	if r.Main.Reason == verdict.ReasonGrowthEnded {
+	isOnGPU := r.Main.GPU != nil && r.Main.GPU.Class.Grows()
+	if r.Main.Reason == verdict.ReasonGrowthEnded && !isOnGPU {
 		r.Keepers = withoutRates(r.Keepers)
 	}
 	r.Evidence = t.evidence(&r)

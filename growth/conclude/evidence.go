@@ -340,10 +340,11 @@ func gains(k *known) (Fact, bool) {
 // container is not known to grow. Share is 0 where the verdict itself is about the freed memory.
 func pins(k *known) (Fact, bool) {
 	f := Fact{Code: FactPins}
-	if k.Reason != verdict.ReasonFragmentation {
+	isVerdict := k.Reason == verdict.ReasonFragmentation
+	if !isVerdict {
 		f.Share = k.cause(diagnosis.Fragmentation)
 	}
-	if k.result == nil || k.Reason != verdict.ReasonFragmentation && f.Share < minSites {
+	if k.result == nil || !isVerdict && f.Share < minSites {
 		return Fact{}, false
 	}
 	isTypeKept := false
@@ -351,7 +352,7 @@ func pins(k *known) (Fact, bool) {
 		if len(s.Paths) == 0 {
 			continue
 		}
-		isTypeKept = isTypeKept || s.Type != "" // it grows
+		isTypeKept = isTypeKept || isVerdict && s.Type != "" // it grows
 		at := s.Paths[0].GrowingLink()
 		if at >= 0 && 2*s.Paths[0].Samples >= s.Samples && gained(&s.Paths[0].Links[at]) >= minAppended {
 			f.PerMinute = s.Paths[0].Links[at].PerMinute

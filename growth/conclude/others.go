@@ -67,7 +67,7 @@ func (t *Trace) addOthers(r *Result) {
 		r.Outside = nil
 	}
 	if r.Outside != nil {
-		found.Outside = &r.Outside.Verdict
+		found.Outside, found.IsHeld = &r.Outside.Verdict, r.Outside.isOfProcesses()
 	}
 	r.Main.Decide()
 
@@ -93,7 +93,7 @@ type Together struct {
 	// of other workers of the tree that do.
 	With    []int
 	Workers int
-	// Outside is memory that grows besides, and that no process holds; empty: there is none.
+	// Outside is memory outside of the tree that grows besides; empty: there is none, or one of With has it.
 	Outside OutsideKind
 }
 
@@ -257,13 +257,13 @@ func (t *Trace) growers(r *Result) []grower {
 	// Files in RAM may be mapped, and count as RSS.
 	if o := r.Outside; o != nil && r.Main.Reason != verdict.ReasonOutside && o.Kind != OutsideFiles {
 		g := grower{outside: o.Kind, rate: max(0, o.Verdict.Rate), inCgroup: o.InCgroup}
-		if o.isOfProcesses() {
+		if o.isOfOne() {
 			g.pid, g.outside = o.Process.PID, ""
 		}
 		all = append(all, g)
 	}
 	for _, o := range t.Others {
-		isCounted := o.InCgroup && r.Outside.isOfProcesses()
+		isCounted := o.InCgroup && r.Outside != nil && r.Outside.HasOthers
 		if o.Rate > 0 && !isCounted {
 			all = append(all, grower{pid: o.PID, rate: o.Rate, inCgroup: o.InCgroup})
 		}

@@ -19,12 +19,21 @@ type Outside struct {
 	// nil: it is other memory.
 	Process *ContainerRow
 	Grown   int64
-	// InCgroup: the memory counts against the limit of the cgroup.
-	InCgroup bool
+	// InCgroup: the memory counts against the limit of the cgroup. HasOthers: the verdict counts other
+	// processes, too.
+	InCgroup, HasOthers bool
 }
 
 // isOfProcesses reports whether other processes hold the memory; false of nil.
 func (o *Outside) isOfProcesses() bool { return o != nil && o.Process != nil }
+
+// minOneShare is the share of the growth of other processes from which on one process has it.
+const minOneShare = 0.9
+
+// isOfOne reports whether one other process holds the memory; false of nil.
+func (o *Outside) isOfOne() bool {
+	return o.isOfProcesses() && float64(o.Process.Delta()) >= minOneShare*float64(o.Grown)
+}
 
 // An OutsideKind is a kind of memory that no process of the tree holds.
 type OutsideKind string
@@ -92,20 +101,20 @@ func (t *Trace) outside() *Outside {
 	if slices.ContainsFunc(t.Others, func(o growth.OtherProcess) bool { return o.InCgroup }) {
 		return nil // it may have the memory
 	}
-	return &Outside{Kind: OutsideUnknown, Verdict: all, InCgroup: true}
+	return &Outside{Kind: OutsideUnknown, Verdict: all, InCgroup: true, HasOthers: true}
 }
 
 // outside is the memory outside of the tree that has grown in the rows of a container; nil: only
 // memory has that the kernel takes back.
 func (c *Container) outside(tree *growth.History, v verdict.Verdict) *Outside {
-	o := &Outside{Kind: OutsideUnknown, Verdict: v, InCgroup: true}
+	o := &Outside{Kind: OutsideUnknown, Verdict: v, InCgroup: true, HasOthers: true}
 
 	inTree := make(map[int]bool)
 	for _, p := range tree.Processes {
 		inTree[p.PID] = true
 	}
 
-	var kernel, rest int64
+	var kernel, rest, forked int64
 	for i := range c.all {
 		r := &c.all[i]
 		isProcess := r.Kind == growth.ContainerAnonymous && r.Key != ""
@@ -116,8 +125,8 @@ func (c *Container) outside(tree *growth.History, v verdict.Verdict) *Outside {
 			o.Grown += r.Delta()
 		case isProcess:
 			o.Grown += r.Delta()
-		case r.Kind == growth.ContainerForked: // which several processes have
-			o.Grown += min(0, r.Delta())
+		case r.Kind == growth.ContainerForked:
+			forked = min(0, r.Delta())
 		case r.Kind.IsKernel():
 			kernel += r.Delta()
 		default:
@@ -125,31 +134,31 @@ func (c *Container) outside(tree *growth.History, v verdict.Verdict) *Outside {
 		}
 	}
 
-	least := c.leastGrowth()
-
+	// The rows are of two moments, and v may be about cache that the kernel counts as in use.
+	charged := v.Rate * (c.Last.Elapsed - c.First.Elapsed).Seconds()
+	if forked < 0 { // several have some of it, which may be processes of the tree
+		o.Grown = min(o.Grown, max(o.Grown+forked, int64(charged)))
+	}
+	all := o.Grown + kernel + rest
 	switch {
-	case o.Grown >= least && o.Grown >= max(kernel, rest):
+	case float64(all) < max(minReadGrowth, minExplained*charged):
+		return nil
+	case o.Grown >= max(kernel, rest):
 		o.Kind = OutsideProcesses
 		return o
-	case kernel >= least:
+	case kernel >= max(o.Grown, rest):
 		o.Kind = OutsideKernel
-	case o.Grown+kernel+rest < least:
-		return nil
 	}
 	o.Process, o.Grown = nil, 0
 	return o
 }
 
 // minReadGrowth is the growth between two readings of a container, in bytes, from which on they
-// show which memory grows.
-const minReadGrowth = 16 << 20
-
-// leastGrowth is the growth in bytes from which on one memory of a container counts, where its
-// charge is known to grow by minOutsideGrowth or more: the last reading may be some time before the
-// end.
-func (c *Container) leastGrowth() int64 {
-	return min(minOutsideGrowth, max(minReadGrowth, (c.Last.Charged-c.First.Charged)/2))
-}
+// show which memory grows, and minExplained the share of the growth of its charge that this must be.
+const (
+	minReadGrowth = 16 << 20
+	minExplained  = 0.7
+)
 
 // judgeOutside judges one memory of the machine or the cgroup. grown is its growth in bytes; 0: it
 // does not grow.

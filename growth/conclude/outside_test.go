@@ -3,6 +3,7 @@ package conclude
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -37,6 +38,7 @@ func inContainer(main func(int) float64, forked int64, gains ...gain) *Trace {
 	}
 	add(growth.ContainerForked, "", 0, -forked)
 
+	last.Elapsed = 10 * time.Minute
 	trace.Container = growth.Containers{First: first, Last: last}
 	return trace
 }
@@ -54,6 +56,7 @@ func TestOutsideProcesses(t *testing.T) {
 		"several":                     {0, []gain{{7, 200}, {8, 300}, {9, 100}}, OutsideProcesses, 8, 600},
 		"many small ones":             {0, manyGains(60, 10), OutsideProcesses, 10, 600},
 		"forks of a sibling":          {500, []gain{{7, 550}, {8, 550}}, OutsideProcesses, 7, 600},
+		"cache that is in use":        {0, []gain{{8, 100}}, "", 0, 0},
 		"a worker that is not traced": {0, []gain{{2, 600}}, "", 0, 0},
 		"one takes another's place":   {0, []gain{{8, 600}, {9, -600}}, "", 0, 0},
 	} {
@@ -77,6 +80,17 @@ func manyGains(count int, by int64) (gains []gain) {
 		gains = append(gains, gain{10 + i, by})
 	}
 	return gains
+}
+
+// TestOutsideForkedTree has a sibling that grows beside a tree whose workers share ever more memory.
+func TestOutsideForkedTree(t *testing.T) {
+	o := conclude(inContainer(flat(500), 1200, gain{8, 600})).Outside
+	if !o.isOfOne() || o.Process.PID != 8 || o.Grown != 600*mib {
+		t.Errorf("%+v", o)
+	}
+	if o := conclude(inContainer(flat(500), 0, gain{7, 300}, gain{8, 300})).Outside; o.isOfOne() {
+		t.Errorf("one of two: %+v", o)
+	}
 }
 
 // TestOutsideCountsOnce has the forecast of a process that grows, and of one that does not, where
@@ -149,15 +163,16 @@ func TestOutsideAfterJump(t *testing.T) {
 // grown.
 func TestOutsideReadEarly(t *testing.T) {
 	for name, c := range map[string]struct {
-		by, charged int64 // MiB, until the last reading
-		want        bool
+		by   int64 // MiB, until the last reading
+		at   time.Duration
+		want bool
 	}{
-		"most of the growth":  {30, 40, true},
-		"a part of it":        {30, 200, false},
-		"next to nothing yet": {10, 12, false},
+		"most of the growth":  {30, 40 * time.Second, true},
+		"a part of it":        {30, 200 * time.Second, false},
+		"next to nothing yet": {10, 12 * time.Second, false},
 	} {
 		trace := inContainer(flat(500), 0, gain{8, c.by})
-		trace.Container.First.Charged, trace.Container.Last.Charged = 100*mib, (100+c.charged)*mib
+		trace.Container.Last.Elapsed = c.at
 		if got := conclude(trace).Outside.isOfProcesses(); got != c.want {
 			t.Errorf("%s: named: %v", name, got)
 		}

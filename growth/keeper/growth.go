@@ -43,6 +43,9 @@ func AddEarlier(earlier, after []Search) {
 		for j := range s.Paths {
 			for n := range s.Paths[j].Links {
 				now := &s.Paths[j].Links[n]
+				if now.Limit > 0 { // its end depends on the present rate
+					continue
+				}
 				since := *now
 				since.compare(readings, s)
 				hasLost := now.GrowthS > 0 && !now.Steady && !now.AppendOnly

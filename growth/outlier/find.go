@@ -52,14 +52,18 @@ func Find(members []Member) Result {
 // that it has in both. Heavy tails of noise that comes and goes seldom hit one member twice. Noise that
 // stays in both windows shows in the scores of all, and gains nothing.
 func FindTwice(earlier, latest []Member) Result {
-	r := Find(latest)
+	r, before := Find(latest), Find(earlier)
 	both := make([]Member, len(latest))
-	for i, s := range Find(earlier).Scores {
+	for i, s := range before.Scores {
 		both[i].Growth = agreed(s.Z, r.Scores[i].Z)
 	}
 
 	for i, s := range Find(both).Scores {
-		r.Scores[i].Chance = min(1, 2*min(s.Chance, r.Scores[i].Chance))
+		chance := r.Scores[i].Chance
+		if before.Scores[i].Z*r.Scores[i].Z > 0 { // it was on the same side twice
+			chance = min(chance, s.Chance)
+		}
+		r.Scores[i].Chance = min(1, 2*chance)
 	}
 	return r
 }

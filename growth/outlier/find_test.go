@@ -290,6 +290,18 @@ func TestTwice(t *testing.T) {
 	}
 }
 
+// TestTwiceOpposite has a member that shrinks in the first window and grows in the second, and counts the
+// second alone.
+func TestTwiceOpposite(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	earlier, latest := draw(r, 64, noises["normal"]), draw(r, 64, noises["normal"])
+	earlier[5].Growth, latest[5].Growth = -10, 10
+	once, twice := Find(latest).Scores[5].Chance, FindTwice(earlier, latest).Scores[5].Chance
+	if twice != min(1, 2*once) {
+		t.Errorf("a chance of %v, of the second window %v", twice, once)
+	}
+}
+
 // TestTwiceLate finds a leak that began in the latest window by that alone.
 func TestTwiceLate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -31,9 +31,11 @@ type Findings struct {
 	Workers *Verdict
 	// Replaced: workers of the tree grow until others take their place.
 	Replaced bool
-	// Outside is the verdict on memory that the job takes and no process holds, where it grows: files
-	// in RAM, or memory of the kernel; nil: there is none.
+	// Outside is the verdict on memory of the job outside of the traced processes, where it grows: files
+	// in RAM, memory of the kernel, or other processes of the container; nil: there is none. IsHeld:
+	// other processes hold it.
 	Outside *Verdict
+	IsHeld  bool
 	// Other is a process that the traced one has started and that grows in its place, while the traced
 	// one does nothing itself; nil: there is none.
 	Other *OtherGrowth
@@ -198,9 +200,21 @@ func nameBound(v *Verdict, f Findings) {
 // judgeWorkers judges the workers in place of a process that grows less surely.
 func judgeWorkers(v *Verdict, f Findings) { v.giveWayTo(f.Workers, ReasonWorkers) }
 
-// judgeOutside judges the memory that no process holds in place of a process that grows less
-// surely.
-func judgeOutside(v *Verdict, f Findings) { v.giveWayTo(f.Outside, ReasonOutside) }
+// minFaster is how many times as fast as a process other memory must grow to be the result.
+const minFaster = 10
+
+// judgeOutside judges the memory outside of the traced processes in place of a process that grows less
+// surely. Memory that no process holds also counts where it grows far faster, unless the process leaks
+// for certain.
+func judgeOutside(v *Verdict, f Findings) {
+	o := f.Outside
+	if o != nil && !f.IsHeld && !f.WriteOnly && f.Lost == nil && v.Class.Grows() &&
+		o.Rate >= minFaster*v.Rate && o.Class.Severity() >= v.Class.Severity() {
+		v.replaceBy(o, ReasonOutside)
+		return
+	}
+	v.giveWayTo(o, ReasonOutside)
+}
 
 // nameReplaced names workers that grow until they are replaced, where nothing else grows. The class
 // stays: their end gives the memory back.
@@ -215,20 +229,17 @@ func nameReplaced(v *Verdict, f Findings) {
 	}
 }
 
-// minFaster is how many times as fast as a process other memory must grow to be the result.
-const minFaster = 10
-
 // giveWayTo takes over a verdict on other memory, where that grows and the process neither does nor
-// fills up, or grows far more slowly and no more surely.
+// fills up.
 func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
-	if other == nil || !other.Class.Grows() || v.Class == ClassFillsUp {
+	if other == nil || !other.Class.Grows() || v.Class.Grows() || v.Class == ClassFillsUp {
 		return
 	}
-	isFarFaster := other.Rate >= minFaster*v.Rate && other.Class.Severity() >= v.Class.Severity()
-	if v.Class.Grows() && !isFarFaster {
-		return
-	}
+	v.replaceBy(other, reason)
+}
 
+// replaceBy takes over a verdict on other memory.
+func (v *Verdict) replaceBy(other *Verdict, reason Reason) {
 	*v = *other
 	v.Reason = reason
 	v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS

@@ -355,7 +355,7 @@ func TestDecideNumbers(t *testing.T) {
 }
 
 // TestFarFaster has a process that grows by 1 MiB/min, and other memory. A surer verdict on the
-// process stays.
+// process stays, and any beside other processes.
 func TestFarFaster(t *testing.T) {
 	for _, c := range []struct {
 		class, other Class
@@ -369,10 +369,23 @@ func TestFarFaster(t *testing.T) {
 		{ClassFillsUp, ClassGrowing, 100, ReasonStillGrowing},
 		{ClassGrowing, ClassPlateau, 100, ReasonStillGrowing},
 	} {
-		v := Verdict{Class: c.class, Reason: ReasonStillGrowing, Rate: 1 << 20 / 60}
-		v.giveWayTo(&Verdict{Class: c.other, Rate: c.rate * (1 << 20) / 60}, ReasonOutside)
-		if v.Reason != c.reason {
-			t.Errorf("%+v: %s, %s", c, v.Class, v.Reason)
+		other := Verdict{Class: c.other, Rate: c.rate * (1 << 20) / 60}
+		for _, f := range []struct {
+			found  Findings
+			reason Reason
+		}{
+			{Findings{Outside: &other}, c.reason},
+			{Findings{Outside: &other, IsHeld: true}, ReasonStillGrowing},
+			{Findings{Outside: &other, WriteOnly: true}, ReasonStillGrowing},
+			{Findings{Outside: &other, Lost: new(Lost)}, ReasonStillGrowing},
+			{Findings{Workers: &other}, ReasonStillGrowing},
+		} {
+			v := Verdict{Class: c.class, Reason: ReasonStillGrowing, Rate: 1 << 20 / 60}
+			judgeWorkers(&v, f.found)
+			judgeOutside(&v, f.found)
+			if v.Reason != f.reason {
+				t.Errorf("%+v, %+v: %s, %s", c, f.found, v.Class, v.Reason)
+			}
 		}
 	}
 }

@@ -74,7 +74,7 @@ const (
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
 	ReasonWorkers          Reason = "workers"           // workers that are not traced grow
 	ReasonReplaced         Reason = "replaced-workers"  // workers grow until others replace them
-	ReasonOutside          Reason = "outside-processes" // memory grows that no process holds
+	ReasonOutside          Reason = "outside-processes" // memory grows outside of the traced ones
 	ReasonLost             Reason = "lost"              // nothing refers to the growth
 	ReasonBounded          Reason = "bounded"           // Verdict.Fill: it ends by itself
 	ReasonHalted           Reason = "halted"            // it did not run for most of the time

@@ -128,14 +128,10 @@ static const struct {
 	const char *name;
 	void (*take)(void);
 } kinds[] = {
-	{ "anonymous", anonymous },
-	{ "forked", forked },
-	{ "memfd", open_memfd },
-	{ "small memfds", small_memfds },
-	{ "mapped memfd", mapped_memfd },
-	{ "tmpfs", tmpfs },
-	{ "page cache", cache },
-	{ "names", names },
+	{ "anonymous", anonymous },       { "forked", forked },
+	{ "memfd", open_memfd },          { "small memfds", small_memfds },
+	{ "mapped memfd", mapped_memfd }, { "tmpfs", tmpfs },
+	{ "page cache", cache },          { "names", names },
 	{ "sockets", sockets },
 };
 

@@ -342,3 +342,26 @@ func TestBirthsInSpikes(t *testing.T) {
 		}
 	}
 }
+
+// TestBirthsBeforeBursts: the last snapshot before the first burst keeps its births, and no later one does
+// but the latest.
+func TestBirthsBeforeBursts(t *testing.T) {
+	var s snapshotSeries
+	for i := range 6 {
+		snapshot := &growth.Snapshot{
+			Elapsed: time.Duration(i) * time.Second, Alive: []int{7}, Bins: []time.Duration{time.Second},
+			Holdings: []growth.Holding{{
+				Stack: &growth.Stack{ID: 1, PID: 7}, Kind: growth.KindHeap, Births: []growth.Birth{{}},
+			}},
+		}
+		if i > 2 {
+			snapshot.Heap.Bursts = i
+		}
+		s.add(snapshot, false)
+	}
+	for i, n := range s.all {
+		if hasBirths := len(n.Holdings[0].Births) > 0; hasBirths != (i == 2 || i == 5) {
+			t.Errorf("snapshot %d: births %t", i, hasBirths)
+		}
+	}
+}

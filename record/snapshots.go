@@ -79,11 +79,11 @@ func (s *snapshotSeries) latest() *growth.Snapshot {
 // outside keeps its births: growth is measured until there if the spike is the end of the trace.
 func (s *snapshotSeries) add(snapshot *growth.Snapshot, inSpike bool) (file int) {
 	if latest := s.latest(); latest != nil && latest != s.calm {
-		latest.DropBirths(snapshot)
+		dropBirths(latest, snapshot)
 	}
 	if !inSpike {
 		if s.calm != nil {
-			s.calm.DropBirths(snapshot)
+			dropBirths(s.calm, snapshot)
 		}
 		s.calm = snapshot
 	}
@@ -93,6 +93,14 @@ func (s *snapshotSeries) add(snapshot *growth.Snapshot, inSpike bool) (file int)
 	s.nextFile++
 	s.all = append(s.all, n)
 	return n.file
+}
+
+// dropBirths drops the births that a later snapshot has, too. The last snapshot before the first burst
+// keeps its births: it may show growth for longer than all that follow.
+func dropBirths(of, later *growth.Snapshot) {
+	if of.Heap.Bursts > 0 || later.Heap.Bursts == 0 {
+		of.DropBirths(later)
+	}
 }
 
 // times are the times of all snapshots.

@@ -347,19 +347,20 @@ func pins(k *known) (Fact, bool) {
 	if k.result == nil || !isVerdict && f.Share < minSites {
 		return Fact{}, false
 	}
-	isTypeKept := false
+	isKept := false
 	for _, s := range k.result.Keepers {
 		if len(s.Paths) == 0 {
 			continue
 		}
-		isTypeKept = isTypeKept || isVerdict && s.Type != "" // it grows
 		at := s.Paths[0].GrowingLink()
-		if at >= 0 && 2*s.Paths[0].Samples >= s.Samples && gained(&s.Paths[0].Links[at]) >= minAppended {
+		grows := at >= 0 && 2*s.Paths[0].Samples >= s.Samples
+		if grows && gained(&s.Paths[0].Links[at]) >= minAppended {
 			f.PerMinute = s.Paths[0].Links[at].PerMinute
 			return f, true
 		}
+		isKept = isKept || grows || isVerdict && s.Type != "" // there are more and more of it
 	}
-	return f, isTypeKept
+	return f, isKept
 }
 
 // unheld are objects to which one search has found no reference: it takes two to prove that none is

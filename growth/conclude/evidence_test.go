@@ -396,6 +396,17 @@ func TestPins(t *testing.T) {
 			t.Errorf("%s: %+v, %t", name, f, ok)
 		}
 	}
+
+	// Where the verdict is not about the freed memory, the container must grow.
+	for perMinute, want := range map[float64]bool{0: false, 900: true} {
+		s := keepsType(8, 5)
+		s.Paths[0].Links[0] = keeper.Link{Entries: 900, PerMinute: perMinute, GrowthS: 1}
+		r := Result{Keepers: []keeper.Search{s}}
+		r.Main.Diagnoses = []diagnosis.Diagnosis{{Cause: diagnosis.Fragmentation, Share: 0.75}}
+		if f, ok := pins(&known{result: &r}); ok != want {
+			t.Errorf("%v entries/min: %+v, %t", perMinute, f, ok)
+		}
+	}
 }
 
 // TestGains has a container that only gains entries while memory is flat.

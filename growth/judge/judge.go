@@ -72,9 +72,10 @@ func Process(c Case) Judgement {
 	if ended, ok := judged.EndedGrowth(); ok {
 		judged.From = ended.From
 	}
-	j.Window = c.StackWindow(judged, snapshots)
-	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.rateIn(timeline))
-	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
+	seen := c.seenLonger(judged, snapshots)
+	j.Window = c.StackWindow(judged, seen)
+	j.Trends = trend.JudgeStacks(seen, j.Window, j.rateIn(timeline))
+	j.Suspects = c.Suspects(j.Trends, seen, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
 
 	calm := spike.Without(timeline)
@@ -82,7 +83,7 @@ func Process(c Case) Judgement {
 		return calm.RSSAt(time.Duration(x * float64(time.Second)))
 	}
 	j.Findings.StacksAccumulate = c.IsSuspected(j.Judged, j.Trends, rssAt)
-	j.diagnose(c, snapshots)
+	j.diagnose(c, seen)
 
 	j.Decide()
 	return j
@@ -165,7 +166,7 @@ func (j *Judgement) evidence(
 		PID: c.Process.PID, Class: j.Judged.Class, Rows: breakdown.RSS(start, end),
 		HasEnded: j.Judged.Reason == verdict.ReasonGrowthEnded,
 		Start:    start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
-		Trends: j.Trends, Missing: claim.Missing(end), Components: c.Components,
+		Trends: j.Trends, Missing: claim.Missing(c.Snapshots[len(c.Snapshots)-1]), Components: c.Components,
 		Freed: freedBetween(start, end),
 	}
 	before, after := census.Around(c.Censuses, e.Start)
@@ -325,6 +326,30 @@ func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend
 	}
 
 	return w
+}
+
+// seenLonger are the snapshots by which stacks are judged: all, or those from before the first burst, if
+// they show the growth of a verdict for longer than the bursts do.
+func (c Case) seenLonger(v verdict.Verdict, snapshots []*growth.Snapshot) []*growth.Snapshot {
+	isBeforeBursts := func(s *growth.Snapshot) bool {
+		hasBirths := slices.ContainsFunc(s.Holdings, func(h growth.Holding) bool { return len(h.Births) > 0 })
+		return s.Heap.Bursts == 0 && hasBirths
+	}
+	full := len(snapshots)
+	for full > 0 && !isBeforeBursts(snapshots[full-1]) {
+		full--
+	}
+	if full == 0 || full == len(snapshots) {
+		return snapshots
+	}
+
+	last, before := snapshots[len(snapshots)-1], snapshots[full-1]
+	seen := before.Elapsed - c.StackWindow(v, snapshots[:full]).From
+	if begin := time.Duration(v.From * float64(time.Second)); !math.IsNaN(v.From) && begin >= before.Elapsed ||
+		seen <= last.Elapsed-last.Heap.Settled() {
+		return snapshots
+	}
+	return snapshots[:full]
 }
 
 // IsSuspected is true where growth is not long enough for a leak, and yet it was traced for a

@@ -232,6 +232,51 @@ func TestProcessWindow(t *testing.T) {
 	}
 }
 
+// TestProcessLateBursts judges stacks before the first burst, where they grew for longer then.
+func TestProcessLateBursts(t *testing.T) {
+	const seconds = 300
+	late := func(second float64) float64 { return mebibytes(max(0, second-220)) }
+	for name, c := range map[string]struct {
+		held   func(float64) float64
+		bursts int // from this second on
+		births bool
+		until  time.Duration
+	}{
+		"late":                    {mebibytes, 202, true, 200 * time.Second},
+		"nearly at the end":       {mebibytes, 292, true, 290 * time.Second},
+		"early":                   {mebibytes, 52, true, seconds * time.Second},
+		"no births":               {mebibytes, 202, false, seconds * time.Second},
+		"it grows since they are": {late, 202, true, seconds * time.Second},
+	} {
+		of := watched(2*time.Hour, seconds, c.held)
+		for _, s := range of.Snapshots {
+			h := &s.Holdings[0]
+			h.Kind = growth.KindHeap
+			at := int(s.Elapsed / time.Second)
+			if at >= c.bursts {
+				h.InuseBytes = int64(c.held(float64(c.bursts)))
+				s.Heap = growth.HeapCoverage{
+					Bursts: 1, Since: time.Duration(c.bursts) * time.Second, Lag: 30 * time.Second,
+				}
+				continue
+			}
+			for bin := 0; c.births && bin < at; bin += 5 {
+				s.Bins = append(s.Bins, time.Duration(bin+5)*time.Second)
+				born := c.held(float64(bin+5)) - c.held(float64(bin))
+				h.Births = append(h.Births, growth.Birth{Bin: len(s.Bins) - 1, InuseBytes: born})
+			}
+		}
+
+		got := Process(of)
+		if got.Window.To != c.until {
+			t.Errorf("%s: judged until %s, want %s", name, got.Window.To, c.until)
+		}
+		if isNamed := len(got.Suspects) == 1; isNamed != (c.until < seconds*time.Second) {
+			t.Errorf("%s: %+v", name, got.Suspects)
+		}
+	}
+}
+
 // TestProcessEnded names what grew where the growth ended too shortly before the end for a verdict.
 func TestProcessEnded(t *testing.T) {
 	c := watched(0, 96, func(second float64) float64 { return mebibytes(min(second, 62)) })

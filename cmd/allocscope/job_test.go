@@ -451,7 +451,8 @@ func testTensorLeak(t *testing.T) {
 		defer startWith(t, job, options)()
 		return judgeUntilEnd(t, options)
 	}, func(v verdictOn) bool {
-		return len(v.GPUMemory) == 1 && v.GPUMemory[0].Class == verdict.ClassLeak
+		return len(v.GPUMemory) == 1 && v.GPUMemory[0].Class == verdict.ClassLeak &&
+			v.GPUMemory[0].Diagnosis == string(gpu.DiagnosisTensors)
 	})
 	if len(v.GPUMemory) != 1 || v.GPUMemory[0].Process != pid {
 		t.Fatalf("GPU memory of %+v", v.GPUMemory)

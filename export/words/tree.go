@@ -171,7 +171,7 @@ func workersWho(s *summary.Summary) []string {
 	return []string{text, "the process itself does not grow"}
 }
 
-// outsideNames name kinds of memory that no process holds.
+// outsideNames name kinds of memory outside of the traced processes.
 var outsideNames = map[conclude.OutsideKind]string{
 	conclude.OutsideFiles:     "files in RAM",
 	conclude.OutsideKernel:    "memory of the kernel",
@@ -179,15 +179,12 @@ var outsideNames = map[conclude.OutsideKind]string{
 	conclude.OutsideUnknown:   "other memory of the container",
 }
 
-// mostShare is the share of a growth from which on one process is named for all of it.
-const mostShare = 0.9
-
 // otherProcessesWho names the processes of the container outside of the tree that grow.
 func otherProcessesWho(o *summary.Outside) []string {
 	grown := units.Signed(float64(o.GrowthBytes))
 	own := o.Process.EndBytes - o.Process.StartBytes
 	text := processName(*o.Process) + ", another process of the container, " + grown
-	if float64(own) < mostShare*float64(o.GrowthBytes) {
+	if float64(own) < conclude.MinOneShare*float64(o.GrowthBytes) {
 		text = outsideNames[o.Kind] + ", " + grown + ", most of it " + processName(*o.Process)
 	}
 	return []string{text, "it is not traced: the code that allocates is not known"}

@@ -90,8 +90,8 @@ func (t *Trace) Conclude(judged []Process) Result {
 	r := Result{All: all, Main: MainOf(all)}
 	r.Headroom = t.Headroom(r.Main.History)
 	r.Groups, r.Outlier = t.groups(r.Headroom), outlierOf(all)
-	t.addOthers(&r)
 	r.Container = containerOf(t)
+	t.addOthers(&r)
 	r.Together = t.together(&r)
 	t.nameOthers(&r)
 

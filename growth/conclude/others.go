@@ -62,7 +62,7 @@ func (t *Trace) addOthers(r *Result) {
 		found.Other = judge.OtherGrowth(t.ownRows(), t.Others, t.Criteria)
 	}
 
-	r.Outside = t.outside()
+	r.Outside = t.outside(r.Container)
 	if found.Other != nil && r.Outside.isOfProcesses() { // it has started them
 		r.Outside = nil
 	}

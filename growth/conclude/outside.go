@@ -27,12 +27,12 @@ type Outside struct {
 // isOfProcesses reports whether other processes hold the memory; false of nil.
 func (o *Outside) isOfProcesses() bool { return o != nil && o.Process != nil }
 
-// minOneShare is the share of the growth of other processes from which on one process has it.
-const minOneShare = 0.9
+// MinOneShare is the share of the growth of other processes from which on one process has it.
+const MinOneShare = 0.9
 
 // isOfOne reports whether one other process holds the memory; false of nil.
 func (o *Outside) isOfOne() bool {
-	return o.isOfProcesses() && float64(o.Process.Delta()) >= minOneShare*float64(o.Grown)
+	return o.isOfProcesses() && float64(o.Process.Delta()) >= MinOneShare*float64(o.Grown)
 }
 
 // An OutsideKind is a kind of memory that no process of the tree holds.
@@ -56,9 +56,9 @@ const (
 )
 
 // outside finds memory that grows outside of the processes; nil: there is none. Memory of a cgroup
-// with a limit is the job's. Of the machine, only files count that the user of the process has
-// written since tracing began.
-func (t *Trace) outside() *Outside {
+// with a limit is the job's: c has its rows, or is nil. Of the machine, only files count that the
+// user of the process has written since tracing began.
+func (t *Trace) outside(c *Container) *Outside {
 	rows := t.ownRows()
 	if len(rows) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (t *Trace) outside() *Outside {
 	if grown < minOutsideGrowth {
 		return nil
 	}
-	if c := containerOf(t); c != nil {
+	if c != nil {
 		return c.outside(t.History, all)
 	}
 	if slices.ContainsFunc(t.Others, func(o growth.OtherProcess) bool { return o.InCgroup }) {

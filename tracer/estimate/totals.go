@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -13,17 +12,15 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
-// StackTotals are the live and the allocated memory of one stack, before its frames are named.
+// StackTotals are the memory of one stack, and the evidence for it. Stack, Kind and GPU are empty
+// until the frames of the stack are named.
 type StackTotals struct {
-	inuseObjects, allocObjects, allocBytes float64
-	inuseBytes, samples                    int64
-	variance                               float64 // of inuseBytes, in bytes²
-	births                                 []growth.Birth
-	evidence                               *burstEvidence // nil: no object was born in a burst
+	growth.Holding
+	evidence *burstEvidence // nil: no object was born in a burst
 }
 
 // Holds is true of a stack that holds sampled memory.
-func (t *StackTotals) Holds() bool { return t.samples > 0 }
+func (t *StackTotals) Holds() bool { return t.Samples > 0 }
 
 // TotalsOf returns the totals of a key, new ones if there were none.
 func TotalsOf[K comparable](sums map[K]*StackTotals, key K) *StackTotals {
@@ -42,25 +39,23 @@ func (t *StackTotals) AddLive(size uint64, estimate Estimate, bin int) {
 	bytes := math.Round(allocated * estimate.Alive)
 	variance := estimate.Alive * estimate.Alive * allocated * max(0, allocated-float64(size))
 
-	t.inuseObjects += estimate.Weight * estimate.Alive
-	t.inuseBytes += int64(bytes)
-	t.variance += variance
-	t.samples++
+	t.InuseObjects += estimate.Weight * estimate.Alive
+	t.InuseBytes += int64(bytes)
+	t.Variance += variance
+	t.Samples++
+	t.AddBirth(growth.Birth{Bin: bin, InuseBytes: bytes, Variance: variance})
 
 	if estimate.Burst >= 0 {
-		if t.evidence == nil {
-			t.evidence = &burstEvidence{}
-		}
-		t.evidence.add(size, estimate, bytes, variance)
+		t.burstEvidence().add(size, estimate, bytes, variance)
 	}
+}
 
-	i := slices.IndexFunc(t.births, func(b growth.Birth) bool { return b.Bin == bin })
-	if i < 0 {
-		i = len(t.births)
-		t.births = append(t.births, growth.Birth{Bin: bin})
+// burstEvidence returns the evidence, a new one if there was none.
+func (t *StackTotals) burstEvidence() *burstEvidence {
+	if t.evidence == nil {
+		t.evidence = &burstEvidence{}
 	}
-	t.births[i].InuseBytes += bytes
-	t.births[i].Variance += variance
+	return t.evidence
 }
 
 // AddTally adds the kernel's count of sampled allocations, times a factor.
@@ -72,14 +67,14 @@ func (t *StackTotals) AddTally(key *bpf.TallyKey, tally *bpf.Tally, factor float
 	if tally.Weight != 0 { // of a producer, which sees all the time
 		weight = float64(tally.Weight) / float64(max(tally.Bytes, tally.Objects)) // malloc(0)
 	}
-	t.allocObjects += weight * float64(tally.Objects)
-	t.allocBytes += weight * float64(tally.Bytes)
+	t.AllocObjects += weight * float64(tally.Objects)
+	t.AllocBytes += weight * float64(tally.Bytes)
 }
 
 // AddAllocated adds the allocated bytes and objects of other totals, but not the live ones.
 func (t *StackTotals) AddAllocated(other *StackTotals) {
-	t.allocObjects += other.allocObjects
-	t.allocBytes += other.allocBytes
+	t.AllocObjects += other.AllocObjects
+	t.AllocBytes += other.AllocBytes
 }
 
 // TakeTallies moves the kernel's tallies, each times its factor, into the totals that to returns.
@@ -106,53 +101,42 @@ func TakeTallies(
 }
 
 // Holdings has the memory of each stack by kind.
-type Holdings map[growth.Key]*entry
-
-// entry is a holding and the evidence for it.
-type entry struct {
-	growth.Holding
-	evidence burstEvidence
-}
+type Holdings map[growth.Key]*StackTotals
 
 // Get returns the holding of a stack and kind of the host's memory, a new one if there was none.
 func (h Holdings) Get(stack *growth.Stack, kind growth.Kind) *growth.Holding {
-	return &h.entry(stack, kind, "").Holding
+	return &h.totals(stack, kind, "").Holding
 }
 
-func (h Holdings) entry(stack *growth.Stack, kind growth.Kind, gpu string) *entry {
-	key := growth.KeyOf(stack, kind, gpu)
-	found, ok := h[key]
-	if !ok {
-		found = &entry{Holding: growth.Holding{Stack: stack, Kind: kind, GPU: gpu}}
-		h[key] = found
-	}
-	return found
+func (h Holdings) totals(stack *growth.Stack, kind growth.Kind, gpu string) *StackTotals {
+	totals := TotalsOf(h, growth.KeyOf(stack, kind, gpu))
+	totals.Stack, totals.Kind, totals.GPU = stack, kind, gpu
+	return totals
 }
 
 // Add adds the memory of a stack and a kind. gpu is empty for the host's memory.
 func (h Holdings) Add(stack *growth.Stack, kind growth.Kind, gpu string, totals *StackTotals) {
-	to := h.entry(stack, kind, gpu)
-	to.InuseObjects += totals.inuseObjects
-	to.InuseBytes += totals.inuseBytes
-	to.Samples += totals.samples
-	to.Variance += totals.variance
-	to.AllocObjects += totals.allocObjects
-	to.AllocBytes += totals.allocBytes
+	to := h.totals(stack, kind, gpu)
+	to.InuseObjects += totals.InuseObjects
+	to.InuseBytes += totals.InuseBytes
+	to.Samples += totals.Samples
+	to.Variance += totals.Variance
+	to.AddAllocated(totals)
 
-	for _, b := range totals.births {
+	for _, b := range totals.Births {
 		to.AddBirth(b)
 	}
 	if totals.evidence != nil {
-		to.evidence.merge(totals.evidence)
+		to.burstEvidence().merge(totals.evidence)
 	}
 }
 
 // AddEvidence sets the evidence of each holding with objects that were born in bursts, and widens
 // its variances by their overdispersion. It is called once, after all heap memory was added.
 func (h Holdings) AddEvidence(estimator *Estimator) {
-	for _, entry := range h {
-		if entry.evidence.bursts != nil {
-			entry.evidence.apply(&entry.Holding, estimator.burstSeconds)
+	for _, totals := range h {
+		if totals.evidence != nil {
+			totals.evidence.apply(&totals.Holding, estimator.burstSeconds)
 		}
 	}
 }
@@ -160,8 +144,8 @@ func (h Holdings) AddEvidence(estimator *Estimator) {
 // List returns the holdings in no particular order.
 func (h Holdings) List() []growth.Holding {
 	list := make([]growth.Holding, 0, len(h))
-	for _, entry := range h {
-		list = append(list, entry.Holding)
+	for _, totals := range h {
+		list = append(list, totals.Holding)
 	}
 	return list
 }

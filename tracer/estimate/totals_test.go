@@ -35,13 +35,13 @@ func TestAddLive(t *testing.T) {
 			}
 		}
 
-		bytes := float64(totals.inuseBytes)
+		bytes := float64(totals.InuseBytes)
 		sum += bytes
 		squares += (bytes - truth) * (bytes - truth)
-		variance += totals.variance
+		variance += totals.Variance
 
 		born := 0.0
-		for _, b := range totals.births {
+		for _, b := range totals.Births {
 			born += b.InuseBytes
 		}
 		if born != bytes {
@@ -71,16 +71,16 @@ func TestWeighted(t *testing.T) {
 		totals.AddLive(a.Size, e.estimate(&bpf.Address{}, a), 0)
 	}
 	w := float64(weight)
-	if totals.inuseBytes != int64(weight)+size || totals.evidence != nil ||
-		math.Abs(totals.inuseObjects-1-w/size) > 1e-9 || math.Abs(totals.variance-w*(w-size)) > 1 {
+	if totals.InuseBytes != int64(weight)+size || totals.evidence != nil ||
+		math.Abs(totals.InuseObjects-1-w/size) > 1e-9 || math.Abs(totals.Variance-w*(w-size)) > 1 {
 		t.Errorf("%+v", totals)
 	}
 	const factor = 7 // of a burst
 	tally := bpf.Tally{Objects: 4, Bytes: 4 * size, Weight: 4 * weight}
 	totals.AddTally(&bpf.TallyKey{}, &tally, factor)
 	totals.AddTally(&bpf.TallyKey{}, &bpf.Tally{Objects: 3, Weight: 3}, factor) // of malloc(0)
-	if math.Abs(totals.allocObjects-4*w/size-3) > 1e-9 || totals.allocBytes != 4*w {
-		t.Errorf("%v objects, %v bytes were allocated", totals.allocObjects, totals.allocBytes)
+	if math.Abs(totals.AllocObjects-4*w/size-3) > 1e-9 || totals.AllocBytes != 4*w {
+		t.Errorf("%v objects, %v bytes were allocated", totals.AllocObjects, totals.AllocBytes)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestHoldings(t *testing.T) {
 	for bin := range 2 {
 		var totals StackTotals
 		totals.AddLive(100, Estimate{Weight: 3, Alive: 0.5, Burst: bin}, bin)
-		totals.AddAllocated(&StackTotals{allocObjects: 5, allocBytes: 500})
+		totals.AddTally(&bpf.TallyKey{}, &bpf.Tally{Objects: 5, Bytes: 500, Weight: 500}, 1)
 		held.Add(stack, growth.KindHeap, "", &totals)
 	}
 	held.Get(stack, growth.KindPinned).InuseBytes = 7

@@ -1,10 +1,10 @@
 """A training loop with a validation that holds memory for some seconds, repeatedly.
 
-usage: spikes.py EVERY SECONDS MIB WAY PACE
+usage: spikes.py EVERY SECONDS MIB PACE
 
 Steady work is temporary memory, at a PACE of so many objects a step; a cache is bounded. Each EVERY seconds validate() holds MIB for
-SECONDS, in objects by WAY: "large" is one, "small" are of 256 KiB, from the heap. It writes
-"spike BYTES" to standard output each time, and "done" before SIGTERM ends it.
+SECONDS, in objects of 256 KiB, from the heap. It writes "spike BYTES" to standard output each time, and "done" before
+SIGTERM ends it.
 """
 
 import ctypes
@@ -25,13 +25,10 @@ def remember(cache, step):
     return step
 
 
-def validate(seconds, mib, way):
-    if way == "large":
-        held = [filled(mib << 20)]  # large
-    else:
-        held = []
-        for _ in range(4 * mib):
-            held.append(filled(256 << 10))  # small
+def validate(seconds, mib):
+    held = []
+    for _ in range(4 * mib):
+        held.append(filled(256 << 10))  # HELD
     print("spike", sum(len(h) for h in held), flush=True)
     time.sleep(seconds)
 
@@ -48,7 +45,7 @@ def end(*_):
 def main():
     signal.signal(signal.SIGTERM, end)
     every, seconds, mib = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-    way, pace = sys.argv[4], int(sys.argv[5])
+    pace = int(sys.argv[4])
     cache, step = [], 0
     print("ready", flush=True)
     due = time.monotonic() + every
@@ -57,7 +54,7 @@ def main():
         step = remember(cache, step) + 1
         time.sleep(0.01)
         if time.monotonic() >= due:
-            validate(seconds, mib, way)
+            validate(seconds, mib)
             ctypes.CDLL(None).malloc_trim(0)  # a small object at the top would keep all below it
             due += every
 

@@ -219,16 +219,6 @@ func (c *command) awaitSnapshots(dir string, more int) {
 	c.awaitFile(dir, fmt.Sprintf("snapshots/%03d.pb.gz", last+more))
 }
 
-// eventually waits until something is true.
-func eventually(t *testing.T, what string, isTrue func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(guard); !isTrue(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
-
 func writeFile(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(text), mode))
@@ -293,6 +283,8 @@ func do(target *tracertest.Target, format string, arguments ...any) {
 var must = tracertest.NoError
 
 var mustSay = tracertest.MustSay
+
+var eventually = tracertest.Eventually
 
 func itoa(n int) string { return strconv.Itoa(n) }
 

@@ -24,37 +24,27 @@ func TestContinue(t *testing.T) {
 // halfTrace is too short for a leak of a young process, and two of them are long enough.
 const halfTrace = 18 * minute
 
-// testContinued has two traces of a leaking process with a gap between them, and a third one.
+// testContinued has two traces of a leaking process with a gap between them.
 func testContinued(t *testing.T) {
 	job := startJob(t, leak, steps)
-	first := judgeUntilEnd(t, fastTrace(t, job.PID(), jobSpeed, halfTrace))
+	first := judgeUntilEnd(t, fastTrace(t, job.PID(), halfTrace))
 	if first.Class == verdict.ClassLeak {
 		t.Fatalf("%s after the first trace: this test proves nothing", first.Class)
 	}
 
-	options := fastTrace(t, job.PID(), jobSpeed, halfTrace)
+	options := fastTrace(t, job.PID(), halfTrace)
 	options.Continue = first.folder
 	second := judgeUntilEnd(t, options)
 	second.mustBe(t, verdict.ClassLeak)
 	mustSuspect(t, second.Suspects, "job.py")
 	mustJoin(t, first, second)
-
-	options = fastTrace(t, job.PID(), jobSpeed, 2*minute)
-	options.Continue = second.folder
-	third := judgeUntilEnd(t, options)
-	third.mustBe(t, verdict.ClassLeak)
-	mustJoin(t, second, third)
-	if len(third.Gaps) != 2 {
-		t.Errorf("gaps %+v, want two", third.Gaps)
-	}
-
 	mustVerdictFile(t, second)
 }
 
 // The trace of a process that does not grow is over when a longer one would not change the verdict.
 func TestUntilSettled(t *testing.T) {
 	t.Parallel()
-	options := fastTrace(t, startSteps(t).PID(), jobSpeed, 3*minute)
+	options := fastTrace(t, startSteps(t).PID(), 3*minute)
 	options.UntilSettled = flagvalue.Duration(120 * minute)
 	v := judgeUntilEnd(t, options)
 	v.mustBe(t, verdict.ClassPlateau)

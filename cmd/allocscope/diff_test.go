@@ -6,14 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestDiff(t *testing.T) {
@@ -23,53 +21,29 @@ func TestDiff(t *testing.T) {
 	t.Run("refusals", testDiffRefusals)
 }
 
-// leakOf is the row of the memory that job.py keeps. The list that keeps it grows in the same
-// function.
-func leakOf(t *testing.T, r *compare.Result) compare.StackRow {
-	t.Helper()
-	for _, s := range r.Stacks {
-		if stack := strings.Join(s.Stack, "\n"); strings.Contains(stack, "touch (/") &&
-			strings.Contains(stack, "remember (/") {
-			return s
-		}
-	}
-
-	t.Fatalf("no leak in %+v", r.Stacks)
-	return compare.StackRow{}
-}
-
-// Both traces are of a job: with a leak, and without.
+// Of the recorded ranks, rank 3 alone calls evaluate: the other trace is without that leak.
 func testDiffTraces(t *testing.T) {
-	traceJob := func(class verdict.Class, settings ...string) string {
-		options := fastTrace(t, startFullJob(t, 50, settings...).PID(), 300, 16*time.Second)
-		v := judgeUntilEnd(t, options)
-		v.mustBe(t, class)
-		return options.Output
-	}
-
-	leaking, fixed := traceJob(verdict.ClassLeak, "leak=256"), traceJob(verdict.ClassPlateau)
-
-	c := call(t, "diff", "--json", leaking, fixed)
-	c.mustEnd(0)
-	decoder := json.NewDecoder(strings.NewReader(c.stdout.String()))
-	decoder.DisallowUnknownFields()
+	folders := recordedRanks(t)
+	leaking, fixed := folders[3], folders[2]
+	out, err := callHere(t, "", "diff", "--json", leaking, fixed)
+	must(t, err)
+	mustFit(t, "diff.json", out)
 	var r compare.Result
-	if err := decoder.Decode(&r); err != nil || r.Schema != compare.Schema {
-		t.Fatalf("schema %q, %v in %s", r.Schema, err, c.stdout.String())
-	}
-	if r.Outcome != compare.OutcomeGone || r.RSS == nil || r.RSS.Change.High >= 0 {
+	must(t, json.Unmarshal([]byte(out), &r))
+	if r.Outcome != compare.OutcomeSlower || r.RSS == nil || r.RSS.Change.High >= 0 {
 		t.Errorf("before and after the fix: %s: %s", r.Outcome, r.Sentence)
 	}
-
-	if s := leakOf(t, &r); s.State != compare.StateVanished || s.Before.Low <= 0 {
-		t.Errorf("the leak: %+v", s.Difference)
+	if s := r.Stacks[0]; !strings.HasPrefix(s.Stack[0], "evaluate (") ||
+		s.State != compare.StateVanished || s.Before.Low <= 0 {
+		t.Errorf("the leak: %+v", s)
 	}
 
 	page := filepath.Join(t.TempDir(), "diff.html")
-	c = call(t, "diff", leaking, fixed, "--html", page, "--limit", "3")
-	c.mustPrint(r.Name, "By component (resident_space, bytes/min)",
-		"vanished", "remember", "--limit, --json")
-	mustSay(t, "the page", readFile(t, filepath.Dir(page), "diff.html"), r.Name, "remember")
+	out, err = callHere(t, "", "diff", leaking, fixed, "--html", page, "--limit", "3")
+	must(t, err)
+	mustSay(t, "stdout", out, r.Name, "By component (resident_space, bytes/min)",
+		"vanished", "evaluate", "--limit, --json")
+	mustSay(t, "the page", readFile(t, filepath.Dir(page), "diff.html"), r.Name, "evaluate")
 }
 
 // diffProfile writes a profile of objects of 1000 bytes in one function, and returns its path.

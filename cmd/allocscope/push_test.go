@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -100,16 +99,6 @@ func TestPush(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(spool, "*", "*.json"))
 		if err != nil || len(files) == 0 {
 			t.Errorf("%q wait, %v", files, err)
-		}
-	})
-
-	t.Run("refused before the start", func(t *testing.T) {
-		t.Parallel()
-		c := call(t, "trace", "1", "--push", "http://me:secret@host:4040")
-		c.mustEnd(2)
-		if said := c.stderr.String(); !strings.Contains(said, "a user or a password in it") ||
-			strings.Contains(said, "secret") {
-			t.Errorf("stderr: %s", said)
 		}
 	})
 }

@@ -58,11 +58,7 @@ func testRanksFolders(t *testing.T) {
 	c = call(t, append([]string{"ranks", "--json"}, folders...)...)
 	c.mustEnd(0)
 	mustFit(t, "ranks.json", c.stdout.String())
-	above := strings.TrimSuffix(folders[0], "testdata/traces/rank0")
-	got := strings.ReplaceAll(c.stdout.String(), above, "")
-	if want := readFile(t, above, "testdata/outlier.json"); got != want {
-		t.Errorf("prints %s, want %s", got, want)
-	}
+	mustSay(t, "stdout", c.stdout.String(), `"evaluate"`)
 
 	others := append(append([]string{"ranks", "--fail-on", "outlier"}, folders[:3]...), folders[4:]...)
 	c = call(t, others...)
@@ -96,47 +92,34 @@ func testRanksServers(t *testing.T) {
 		"--profile", filepath.Join(t.TempDir(), "diff.pb.gz")).mustEnd(int(exit.Failed))
 }
 
-// Ranks 2 and 3 gain 1 MiB a second by one line. Rank 3 was traced for 75 s, rank 2 for 6 s.
+// Ranks 2 and 3 gain memory by one line, in traces of unknown length. Package query proves the length
+// by the metrics, and package ranks the comparison by it.
 func testRanksTraceLengths(t *testing.T) {
-	now := time.Now()
-	traced := map[int]int{2: 6, 3: 75}
-	withLengths := true
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api/v1/query":
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[
 				{"metric":{},"value":[1,"1"]}`)
-			for rank, bytes := range []int{1 << 20, 1<<20 + 1, 1<<20 + 2, 1<<20 + 3} {
-				sample := func(metric string, value int) {
-					fmt.Fprintf(w, `,{"metric":{"__name__":"allocscope_%s","rank":"%d"},"value":[1,"%d"]}`,
-						metric, rank, value)
-				}
-
-				sample("process_growth_bytes_per_second", bytes)
-				sample("process_growth_low_bytes_per_second", bytes-100)
-				sample("process_growth_high_bytes_per_second", bytes+100)
-				if withLengths && traced[rank] > 0 {
-					sample("trace_timestamp_seconds", int(now.Unix()))
-					sample("trace_duration_seconds", traced[rank])
+			for rank, rate := range []int{1 << 20, 1<<20 + 1, 1<<20 + 2, 1<<20 + 3} {
+				for i, bound := range []string{"", "_low", "_high"} {
+					fmt.Fprintf(w, `,{"metric":{"__name__":`+
+						`"allocscope_process_growth%s_bytes_per_second","rank":"%d"},"value":[1,"%d"]}`,
+						bound, rank, rate+[]int{0, -100, 100}[i])
 				}
 			}
 			fmt.Fprint(w, "]}}")
 
 		case "/querier.v1.QuerierService/SelectSeries":
-			fmt.Fprintf(w, `{"series":[{"points":[{"value":1,"timestamp":"%d"}]}]}`, now.UnixMilli())
+			fmt.Fprintf(w, `{"series":[{"points":[{"value":1,"timestamp":"%d"}]}]}`,
+				time.Now().UnixMilli())
 
 		default:
 			body, err := io.ReadAll(r.Body)
+			if err == nil && bytes.Contains(body, []byte(`phase="growth"`)) {
+				err = stepProfile(6 << 20).Write(w)
+			}
 			if err != nil {
 				t.Error(err)
-			}
-
-			for rank, seconds := range traced {
-				if bytes.Contains(body, fmt.Appendf(nil, `rank="%d",phase="growth"`, rank)) {
-					if err := stepProfile(int64(seconds) << 20).Write(w); err != nil {
-						t.Error(err)
-					}
-				}
 			}
 		}
 	}))
@@ -145,10 +128,6 @@ func testRanksTraceLengths(t *testing.T) {
 	arguments := []string{
 		"ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "1", "--rank", "3",
 	}
-	call(t, arguments...).mustPrint(
-		"no call site of rank 3 grows much more than on rank 2 (the median)")
-
-	withLengths = false
 	call(t, arguments...).mustPrint(
 		"whether rank 2 (the median) grows there, too, is not\nknown",
 		"the traces of rank 3 and rank 2 are not compared")

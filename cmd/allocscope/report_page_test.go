@@ -40,7 +40,6 @@ func TestReportPage(t *testing.T) {
 		{"is sound, accessible and no wider than the window in every view", checkViews},
 		{"has a flame graph as wide as pprof counts", checkFlameWidths},
 		{"has a flame graph that the keyboard moves in", checkFlameKeys},
-		{"has rows that open", checkRows},
 		{"is printed with its charts and tables", checkPrint},
 		{"is readable without scripts", checkNoScript},
 		{"is served by view", checkServed},
@@ -55,12 +54,15 @@ func TestReportPage(t *testing.T) {
 // traceForReport traces a trainer with workers that leaks by two lines.
 func traceForReport(t *testing.T) string {
 	t.Helper()
-	l := startLoader(t, 0, 128<<10)
-	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
+	const workers, labels, note = "2", "0", "131072"
+	target := tracertest.Start(t, "/usr/bin/python3", tracertest.Source("loader.py"), workers, labels,
+		note)
+	t.Cleanup(target.Hangup)
+	c, dir := tracing(t, ready(target), "--interval", "64KiB", "--snapshot-every", "1s")
 	rows := func() int { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") }
 	train := func(seconds int) {
 		for range seconds {
-			l.train(4)
+			do(target, "4")
 			before := rows()
 			eventually(t, "the next second's row", func() bool { return rows() > before })
 		}
@@ -299,31 +301,3 @@ func views() []pagetest.View {
 
 // reportPath is the report in the folder of a trace.
 func reportPath(dir string) string { return filepath.Join(dir, "report.html") }
-
-func checkRows(t *testing.T, report readable) {
-	r := report.open(t, pagetest.View{})
-	for i, row := range readSummary(t, report.folder).Accumulating {
-		at := fmt.Sprintf("table.rows tbody tr:nth-child(%d)", i+1)
-		if got := eval[string](r, "document.querySelector(%q).innerText", at+" ol.stack"); got != "" {
-			t.Errorf("the stack of row %d is open: %q", i, got)
-		}
-
-		if i%2 == 0 {
-			r.must(r.Click(at + " summary"))
-		} else {
-			r.must(r.Evaluate(fmt.Sprintf("document.querySelector(%q).focus()", at+" summary"), nil))
-			r.must(r.Press([]string{"\r", " "}[i/2%2]))
-		}
-
-		visible := eval[[]string](r, "[...document.querySelectorAll(%q)]"+
-			".filter(e => e.checkVisibility()).map(e => e.textContent)", at+" ol.stack li")
-		if !slices.Equal(visible, row.Stack) {
-			t.Errorf("row %d shows %q, want %q", i, visible, row.Stack)
-		}
-	}
-
-	r.must(r.Evaluate("document.activeElement.blur(); document.body.tabIndex = -1;"+
-		"document.body.focus()", nil))
-	r.tabTo("table.rows summary")
-	r.mustBeSound()
-}

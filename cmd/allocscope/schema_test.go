@@ -56,7 +56,6 @@ func TestSchemas(t *testing.T) {
 	c.interrupt()
 
 	mustFit(t, "summary.json", readFile(t, dir, folder.SummaryFile))
-	mustFit(t, "diff.json", call(t, "diff", dir, dir, "--json").stdout.String())
 	for _, axis := range [][]string{nil, {"--limit", "1GiB"}} {
 		arguments := append([]string{"verdict", filepath.Join(dir, folder.TimelineFile), "--json"}, axis...)
 		mustFit(t, "verdict.json", call(t, arguments...).stdout.String())

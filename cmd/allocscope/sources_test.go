@@ -15,7 +15,6 @@ import (
 
 // TestSources traces with the sources that could be had.
 func TestSources(t *testing.T) {
-	t.Run("two capabilities", testTwoCapabilities)
 	t.Run("no page map", testNoPageMap)
 	t.Run("no perf events", testNoPerfEvents)
 }
@@ -73,25 +72,6 @@ const (
 func allocate(target *tracertest.Target) {
 	do(target, "leak %d %d", leakedObjects, leakedSize)
 	do(target, "map %d %d %[2]d", pieces, pieceSize)
-}
-
-func testTwoCapabilities(t *testing.T) {
-	target := tracertest.StartCommand(t, unprivileged(exec.Command("sleep", "1000")))
-	dir := reachableFolder(t)
-	c := begin(t, withCapabilities(allocscope(t, traceArguments(target.PID(), dir, "--duration",
-		"1s", "--sources", "heap,mapping,fault")...), []string{"CAP_BPF", "CAP_PERFMON"}))
-	c.mustEnd(0)
-	sum := readSummary(t, dir)
-	if states := states(sum); states["fault"] != summary.SourceAttached ||
-		states["tensor"] != summary.SourceOff {
-		t.Errorf("source fault is %s, tensor %s", states["fault"], states["tensor"])
-	}
-
-	for _, name := range []string{"heap", "mapping"} {
-		mustSay(t, "stderr", c.stderr.String(), "source "+name, reasonOf(t, sum, name))
-	}
-
-	mustSum(t, dir, target.PID(), rssOf(t, target.PID()))
 }
 
 // inside makes a command one that another program runs.

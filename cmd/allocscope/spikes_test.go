@@ -13,51 +13,35 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestSpikes traces programs with a validation that holds memory for some seconds, repeatedly,
-// beside steady work and a bounded cache. They print how many bytes it holds.
+// TestSpikes traces a program with a validation that holds memory for some seconds, repeatedly,
+// beside steady work and a bounded cache. It prints how many bytes it holds.
 func TestSpikes(t *testing.T) {
 	t.Parallel()
-	const every, seconds, mib = 18, 3, 200
-
-	for _, c := range []struct {
-		name, way string
-		pace      int // objects of the steady work in a step
-		line      string
-		flags     []string
-	}{
-		{"objects of the heap, sampled in bursts", "small", 1000, "# small", nil},
-		{"one object, between snapshots", "large", 40, "# large", []string{"--snapshot-every", "40s"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			arguments := strings.Fields(fmt.Sprintln(every, seconds, mib, c.way, c.pace))
-			var dir string
-			var spikes []string
-			for range 3 { // a busy machine may count the bytes while a spike still fills them
-				dir, spikes = traceSpikes(t, arguments, c.flags)
-				m := readSummary(t, dir).SpikeMemory
-				if m.IsCaptured() && m.Captured.Suspect != nil &&
-					float64(m.Captured.Suspect.Bytes) > (1-spikeTolerance)*mib*(1<<20) {
-					break
-				}
-			}
-			mustNameSpikes(t, dir, c.line, spikes)
-		})
+	const mib = 200
+	var dir string
+	var spikes []string
+	for range 3 { // a busy machine may count the bytes while a spike still fills them
+		dir, spikes = traceSpikes(t, 18, 3, mib, 1000)
+		m := readSummary(t, dir).SpikeMemory
+		if m.IsCaptured() && m.Captured.Suspect != nil &&
+			float64(m.Captured.Suspect.Bytes) > (1-spikeTolerance)*mib*(1<<20) {
+			break
+		}
 	}
+	mustNameSpikes(t, dir, spikes)
 }
 
 // traceSpikes traces a run of testdata/spikes.py. printed are the lines of its output.
-func traceSpikes(t *testing.T, arguments, flags []string) (dir string, printed []string) {
+func traceSpikes(t *testing.T, arguments ...any) (dir string, printed []string) {
 	t.Helper()
-	arguments = append([]string{tracertest.Source("spikes.py")}, arguments...)
-	target := tracertest.Start(t, "/usr/bin/python3", arguments...)
+	settings := strings.Fields(fmt.Sprintln(arguments...))
+	target := tracertest.Start(t, "/usr/bin/python3",
+		append([]string{tracertest.Source("spikes.py")}, settings...)...)
 	target.Await("ready")
 
 	dir = newFolder(t)
-	flags = append([]string{
-		"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "70s", "--no-tui", "--output", dir,
-	}, flags...)
-	call(t, flags...).mustEnd(0)
+	call(t, "trace", "--pid", itoa(target.PID()), "--duration", "70s", "--no-tui",
+		"--output", dir).mustEnd(0)
 
 	must(t, target.Process.Signal(syscall.SIGTERM))
 	return dir, target.Await("done")
@@ -66,9 +50,9 @@ func traceSpikes(t *testing.T, arguments, flags []string) (dir string, printed [
 // spikeTolerance of the bytes: a sample may come while they are being allocated.
 const spikeTolerance = 0.25
 
-// mustNameSpikes checks the spikes of a trace by the program's output on them. The line is the one
-// with a mark in its source, of the function that the suspect leads through.
-func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
+// mustNameSpikes checks the spikes of a trace by the program's output on them. The suspect leads
+// through the line that is marked HELD in its source.
+func mustNameSpikes(t *testing.T, dir string, printed []string) {
 	t.Helper()
 	var held float64
 	if len(printed) < 3 {
@@ -98,7 +82,7 @@ func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 	near("suspect", float64(suspect.Bytes))
 
 	source := tracertest.Source("spikes.py")
-	want := fmt.Sprintf("validate (%s:%d)", source, lineOf(t, source, mark+"\n"))
+	want := fmt.Sprintf("validate (%s:%d)", source, lineOf(t, source, "# HELD"))
 	frames := slices.Concat(suspect.Path, suspect.Callers)
 	if !slices.Contains(frames, want) || suspect.Component != "spikes.py" || *suspect.Share < 0.8 {
 		t.Errorf("suspect %+v, want %s", suspect, want)

@@ -3,6 +3,7 @@ package tracertest
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // Must returns a function that returns the value of a call, or fails the test with its error:
@@ -32,6 +33,18 @@ func MustSay(t testing.TB, where, text string, words ...string) {
 		if !strings.Contains(text, word) {
 			t.Helper()
 			t.Errorf("%s does not say %q:\n%s", where, word, text)
+		}
+	}
+}
+
+// Eventually waits until something is true. It gives up after a time that is reached only where
+// something hangs, however busy the machine is.
+func Eventually(t testing.TB, what string, isTrue func() bool) {
+	t.Helper()
+	const guard = 10 * time.Minute
+	for deadline := time.Now().Add(guard); !isTrue(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
 		}
 	}
 }

@@ -3,29 +3,13 @@ package console
 import (
 	"bytes"
 	"log/slog"
-	"os"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// openTerminal opens a new pseudo-terminal, and returns its slave.
-func openTerminal(t *testing.T) *os.File {
-	t.Helper()
-	master := tracertest.Must(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))(t)
-	t.Cleanup(func() { _ = master.Close() })
-	tracertest.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-
-	fd := tracertest.Must(unix.IoctlRetInt(int(master.Fd()), unix.TIOCGPTPEER))(t)
-	slave := os.NewFile(uintptr(fd), "terminal")
-	t.Cleanup(func() { _ = slave.Close() })
-	return slave
-}
-
 func TestColor(t *testing.T) {
-	terminal := openTerminal(t)
+	_, terminal := tracertest.OpenTerminal(t)
 	for _, c := range []struct {
 		value, noColor, term  string
 		onTerminal, elsewhere bool

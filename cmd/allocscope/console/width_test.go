@@ -21,7 +21,7 @@ func resize(t *testing.T, terminal *os.File, columns uint16) {
 }
 
 func TestWidth(t *testing.T) {
-	terminal := openTerminal(t)
+	_, terminal := tracertest.OpenTerminal(t)
 	for columns, want := range map[uint16]int{
 		60: 60, 200: 200, 9: words.MinWidth, 0: words.ResultWidth,
 	} {

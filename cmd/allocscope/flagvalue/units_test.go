@@ -2,34 +2,15 @@ package flagvalue
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
-func TestInterval(t *testing.T) {
-	t.Run("parse", testIntervalParse)
-	t.Run("refuse", testIntervalRefuse)
-	t.Run("round trip", testIntervalRoundTrip)
-}
-
-func TestOverhead(t *testing.T) {
-	t.Run("parse", testOverheadParse)
-	t.Run("refuse", testOverheadRefuse)
-}
-
-func TestDuration(t *testing.T) {
-	t.Run("parse", testDurationParse)
-	t.Run("refuse", testDurationRefuse)
-	t.Run("round trip", testDurationRoundTrip)
-}
-
-func TestSizeRatePoint(t *testing.T) {
-	t.Run("parse", testSizeRatePointParse)
-	t.Run("refuse", testSizeRatePointRefuse)
-}
-
-func testIntervalParse(t *testing.T) {
+func TestIntervalParse(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"1": 1, "4096": 4096, "1b": 1, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64e3,
 		"64KiB": 64 << 10, "64kib": 64 << 10,
@@ -43,19 +24,7 @@ func testIntervalParse(t *testing.T) {
 	}
 }
 
-func testIntervalRefuse(t *testing.T) {
-	for _, text := range []string{
-		"", " ", "0", "-1", "Auto", "auto ", "off", "0KiB", "1.5", "0.3KiB", "1073741825", "1TiB",
-		"many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
-	} {
-		size := Interval(7)
-		if err := size.Set(text); err == nil || size != 7 || !strings.Contains(err.Error(), text) {
-			t.Errorf("%q becomes %d, %v", text, size, err)
-		}
-	}
-}
-
-func testOverheadParse(t *testing.T) {
+func TestOverheadParse(t *testing.T) {
 	for text, want := range map[string]struct {
 		share float64
 		text  string
@@ -77,20 +46,7 @@ func testOverheadParse(t *testing.T) {
 	}
 }
 
-func testOverheadRefuse(t *testing.T) {
-	for _, text := range []string{
-		"", " ", "%", "0", "0%", "-1", "-3%", "100.1%", "101", "1e300",
-		"NaN", "Inf", "-Inf%", "little", "3%%", "3 % 4", "3 MiB", "OFF", "auto",
-	} {
-		o := Overhead(7)
-		if err := o.Set(text); err == nil || o != 7 || !strings.Contains(err.Error(), `"`+text+
-			`"`) || !strings.Contains(err.Error(), "write 3%, 0.5%, off") {
-			t.Errorf("%q becomes %v, %v", text, float64(o), err)
-		}
-	}
-}
-
-func testIntervalRoundTrip(t *testing.T) {
+func TestIntervalRoundTrip(t *testing.T) {
 	for shift := range 33 {
 		for _, value := range []uint64{1 << shift, 3 << shift, 1<<shift - 1} {
 			if value < 1 || value > 1<<30 {
@@ -105,7 +61,7 @@ func testIntervalRoundTrip(t *testing.T) {
 	}
 }
 
-func testDurationParse(t *testing.T) {
+func TestDurationParse(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"300": 5 * time.Minute, "0.5": 500 * time.Millisecond, "90s": 90 * time.Second,
 		"5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "100ms": 100 * time.Millisecond,
@@ -118,19 +74,7 @@ func testDurationParse(t *testing.T) {
 	}
 }
 
-func testDurationRefuse(t *testing.T) {
-	for _, text := range []string{
-		"", "0", "0s", "-1", "-5m", "5 m", "5d", "long", "NaN", "Inf",
-		"-Inf", "1e300", "1e-12", "9223372037",
-	} {
-		d := Duration(7)
-		if err := d.Set(text); err == nil || d != 7 || !strings.Contains(err.Error(), text) {
-			t.Errorf("%q becomes %s, %v", text, time.Duration(d), err)
-		}
-	}
-}
-
-func testDurationRoundTrip(t *testing.T) {
+func TestDurationRoundTrip(t *testing.T) {
 	for _, want := range []string{
 		"0.5s", "1s", "2.5s", "10s", "59s", "1m", "1m1s", "10m", "59m59s",
 		"1h", "1h30m", "1h0m30s", "1h1m1s", "10h", "100h", "168h",
@@ -150,7 +94,7 @@ func testDurationRoundTrip(t *testing.T) {
 	}
 }
 
-func testSizeRatePointParse(t *testing.T) {
+func TestSizeRatePointParse(t *testing.T) {
 	for text, want := range map[string]float64{
 		"32GB": 32e9, "30 GiB": 30 << 30, "9,432MB": 9432e6,
 		"4096": 4096,
@@ -183,25 +127,40 @@ func testSizeRatePointParse(t *testing.T) {
 	}
 }
 
-func testSizeRatePointRefuse(t *testing.T) {
-	for _, text := range []string{"", "0", "-1GB", "GB", "many", "1e30", "NaN"} {
-		size := Size{7, "7"}
-		if err := size.Set(text); err == nil || size.Bytes != 7 {
-			t.Errorf("%q is %v", text, size)
-		}
-	}
-
-	for _, text := range []string{"", "5MB", "5MB/week", "/min", "0MB/min", "-5MB/min", "5/5/min"} {
-		rate := Rate{bytes: 7}
-		if err := rate.Set(text); err == nil || rate.bytes != 7 {
-			t.Errorf("%q is %v", text, rate)
-		}
-	}
-
-	for _, text := range []string{"", "-1", "-5m", "NaN", "Inf", "later", "1e300"} {
-		point := Point{number: 7}
-		if err := point.Set(text); err == nil || point.number != 7 {
-			t.Errorf("%q is %v", text, point)
+// A value that is refused is named, and changes nothing.
+func TestRefused(t *testing.T) {
+	interval, overhead, duration := Interval(7), Overhead(7), Duration(7)
+	for _, c := range []struct {
+		value pflag.Value
+		says  string
+		texts []string
+	}{
+		{&interval, "", []string{
+			"", " ", "0", "-1", "Auto", "auto ", "off", "0KiB", "1.5", "0.3KiB", "1073741825", "1TiB",
+			"many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
+		}},
+		{&overhead, "write 3%, 0.5%, off", []string{
+			"", " ", "%", "0", "0%", "-1", "-3%", "100.1%", "101", "1e300",
+			"NaN", "Inf", "-Inf%", "little", "3%%", "3 % 4", "3 MiB", "OFF", "auto",
+		}},
+		{&duration, "", []string{
+			"", "0", "0s", "-1", "-5m", "5 m", "5d", "long", "NaN", "Inf",
+			"-Inf", "1e300", "1e-12", "9223372037",
+		}},
+		{&Size{7, "7"}, "", []string{"", "0", "-1GB", "GB", "many", "1e30", "NaN"}},
+		{&Rate{bytes: 7}, "", []string{
+			"", "5MB", "5MB/week", "/min", "0MB/min", "-5MB/min", "5/5/min",
+		}},
+		{&Point{number: 7}, "", []string{"", "-1", "-5m", "NaN", "Inf", "later", "1e300"}},
+	} {
+		held := reflect.ValueOf(c.value).Elem()
+		before := held.Interface()
+		for _, text := range c.texts {
+			err := c.value.Set(text)
+			if err == nil || held.Interface() != before || !strings.Contains(err.Error(), `"`+text+`"`) ||
+				!strings.Contains(err.Error(), c.says) {
+				t.Errorf("%q becomes %+v, %v", text, held, err)
+			}
 		}
 	}
 }

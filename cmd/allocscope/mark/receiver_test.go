@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -290,12 +289,6 @@ else: print("connected")
 		m.Close()
 		if _, err := os.Lstat(address.Name); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("after the trace: %v", err)
-		}
-	})
-
-	t.Run("folder: no other user's agent has it", func(t *testing.T) {
-		if agent := filepath.Dir(serve.DefaultSocket); agent == socketFolder {
-			t.Errorf("both use %s", agent)
 		}
 	})
 }

@@ -27,7 +27,6 @@ func TestRender(t *testing.T) {
 	t.Run("nothing known", testNothingKnown)
 	t.Run("hostile texts", testHostile)
 	t.Run("order and scroll", testOrder)
-	t.Run("stacks with one frame", testSameFrame)
 	t.Run("contrast", testContrast)
 }
 
@@ -290,25 +289,6 @@ func testOrder(t *testing.T) {
 	if strings.Contains(text, "resize2 ") || strings.Contains(text, "resize8 ") {
 		t.Errorf("shows others, too:\n%s", text)
 	}
-}
-
-func testSameFrame(t *testing.T) {
-	state := leaking()
-	state.Stacks = nil
-	for _, caller := range []string{"augment", "decode"} {
-		stack := summary.Accumulation{Kind: growth.KindHeap, Function: "ffi_call", Stack: []string{
-			"ffi_call (/lib/libffi.so)", "Buffer.__init__ (/srv/leaky_trainer.py:35)", caller +
-				" (/srv/leaky_trainer.py:48)",
-			"load_batch.<locals>.<listcomp> (/srv/leaky_trainer.py:62)",
-		}}
-		state.Stacks = append(state.Stacks, Stack{
-			Component: "leaky_trainer.py",
-			Where:     []string{words.Where(stack), words.WhereShort(stack), words.WhereBrief(stack)},
-		})
-	}
-
-	mustShow(t, Render(state, sizes[0]), "leaky_trainer.py  Buffer.__init__:35 < augment:48",
-		"leaky_trainer.py  Buffer.__init__:35 < decode:48")
 }
 
 // A colour that is readable on both has a contrast of 3 at least to each (WCAG 2.2, 1.4.11), and

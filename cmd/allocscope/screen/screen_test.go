@@ -3,7 +3,6 @@ package screen
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,29 +33,6 @@ func TestModel(t *testing.T) {
 	t.Run("log", testLog)
 }
 
-// openPTY opens a pseudo-terminal: the side of the person, and the side of the program.
-func openPTY(t *testing.T) (person, program *os.File) {
-	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	tracertest.NoError(t, err)
-
-	t.Cleanup(func() { person.Close() })
-	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)
-	}
-
-	if err == nil {
-		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
-	}
-	tracertest.NoError(t, err)
-
-	program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	tracertest.NoError(t, err)
-	t.Cleanup(func() { program.Close() })
-	return person, program
-}
-
 // again opens a file once more, since a Screen closes its keys.
 func again(t *testing.T, file *os.File) *os.File {
 	t.Helper()
@@ -70,17 +46,8 @@ func settings(t *testing.T, of *os.File) unix.Termios {
 	return *now
 }
 
-func eventually(t *testing.T, what string, isTrue func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); !isTrue(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
-
 func testRestored(t *testing.T) {
-	person, program := openPTY(t)
+	person, program := tracertest.OpenTerminal(t)
 	var mu sync.Mutex
 	var seen strings.Builder
 	go func() {
@@ -111,7 +78,7 @@ func testRestored(t *testing.T) {
 
 	screen.Show(leaking())
 	screen.Log("warn: something")
-	eventually(t, "the state and the log are shown", func() bool {
+	tracertest.Eventually(t, "the state and the log are shown", func() bool {
 		return shows("1.00 GiB")() &&
 			shows("something")()
 	})
@@ -134,7 +101,7 @@ func testRestored(t *testing.T) {
 		t.Errorf("the terminal has %+v, had %+v", after, before)
 	}
 
-	eventually(t, "the other screen is left and the cursor shown",
+	tracertest.Eventually(t, "the other screen is left and the cursor shown",
 		func() bool { return shows("\x1b[?1049l")() && shows("\x1b[?25h")() })
 	screen.Show(leaking()) // and nothing happens
 	screen.Log("late")
@@ -142,7 +109,7 @@ func testRestored(t *testing.T) {
 
 // A screen is wanted on a terminal, unless the user or the environment asks for plain lines.
 func TestWantsScreen(t *testing.T) {
-	_, terminal := openPTY(t)
+	_, terminal := tracertest.OpenTerminal(t)
 	file := tracertest.Must(os.Create(filepath.Join(t.TempDir(), "file")))(t)
 	defer file.Close()
 
@@ -168,7 +135,7 @@ func TestWantsScreen(t *testing.T) {
 
 // A connection that hangs must not keep the trace from writing its files.
 func testBlocked(t *testing.T) {
-	_, program := openPTY(t)
+	_, program := tracertest.OpenTerminal(t)
 	before := settings(t, program)
 	const off, on = 0, 1 // TCOOFF, TCOON of tcflow(3)
 	tracertest.NoError(t, unix.IoctlSetInt(int(program.Fd()), unix.TCXONC, off))
@@ -180,7 +147,7 @@ func testBlocked(t *testing.T) {
 		screen.Log("line")
 	}
 
-	eventually(t, "the terminal is raw",
+	tracertest.Eventually(t, "the terminal is raw",
 		func() bool { return settings(t, program).Lflag&unix.ICANON == 0 })
 	if err := screen.Close(); err == nil || !strings.Contains(err.Error(), "block") {
 		t.Errorf("%v", err)

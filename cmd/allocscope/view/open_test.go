@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -58,14 +57,13 @@ func browser(t *testing.T) (path, seen string) {
 
 func awaitText(t *testing.T, path string) string {
 	t.Helper()
-	for range 60_000 {
-		if text, err := os.ReadFile(path); err == nil {
-			return strings.TrimSpace(string(text))
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	t.Fatalf("%s was not written", path)
-	return ""
+	var text []byte
+	tracertest.Eventually(t, path+" is written", func() (isWritten bool) {
+		var err error
+		text, err = os.ReadFile(path)
+		return err == nil
+	})
+	return strings.TrimSpace(string(text))
 }
 
 func TestOpenBrowser(t *testing.T) {

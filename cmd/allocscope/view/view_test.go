@@ -157,14 +157,7 @@ func put(t *testing.T, path, text string) {
 
 var must = tracertest.NoError
 
-func mustSay(t *testing.T, where, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%s does not say %q:\n%s", where, word, beginning(text))
-		}
-	}
-}
+var mustSay = tracertest.MustSay
 
 func mustNotSay(t *testing.T, where, text string, words ...string) {
 	t.Helper()
@@ -347,11 +340,8 @@ func testNumbers(t *testing.T) {
 	base := "-diff_base=" + warmup
 	for page, arguments := range map[string][]string{
 		"/growth/top":                    {growth},
-		"/warmup/top":                    {warmup},
-		"/plateau/top":                   {plateau},
 		"/diff/top":                      {base, plateau},
 		"/snapshots/7/top":               {file(folder.SnapshotFile(7))},
-		"/plateau/top?si=alloc_space":    {"-sample_index=alloc_space", plateau},
 		"/plateau/top?f=both&g=lines":    {"-focus=both", "-lines", plateau},
 		"/diff/top?si=inuse_objects":     {"-sample_index=inuse_objects", base, plateau},
 		"/growth/top?tf=kind:heap&sf=_b": {"-tagfocus=kind:heap", "-show_from=_b", growth},

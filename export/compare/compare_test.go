@@ -1,12 +1,10 @@
 package compare
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -194,30 +192,37 @@ func ofOne(t testing.TB, a, b *pprof.Profile) *Result {
 
 var topRow = regexp.MustCompile(`(?m)^ *(-?\d+)B? +\S+ +\S+ +-?\d+B? +\S+ +(.*)$`)
 
+// topOf are the values of the functions by `go tool pprof`, which adds up by function.
+func topOf(t *testing.T, sample string, arguments ...string) map[string]int64 {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{
+		"tool", "pprof", "-top", "-unit=B", "-symbolize=none", "-nodecount=10000",
+		"-nodefraction=0", "-edgefraction=0", "-sample_index=" + sample,
+	}, arguments...)...).Output()
+	tracertest.NoError(t, err)
+	top := make(map[string]int64)
+	for _, row := range topRow.FindAllSubmatch(out, -1) {
+		if bytes, _ := strconv.ParseInt(string(row[1]), 10, 64); bytes != 0 {
+			top[string(row[2])] = bytes
+		}
+	}
+	return top
+}
+
+func fileOf(t *testing.T, p *pprof.Profile) string {
+	t.Helper()
+	file := tracertest.Must(os.CreateTemp(t.TempDir(), "profile"))(t)
+	defer file.Close()
+	tracertest.NoError(t, p.Write(file))
+	return file.Name()
+}
+
 func TestSums(t *testing.T) {
 	t.Run("of pprof", func(t *testing.T) {
 		a, b := mixed(t, interval)
-		dir := t.TempDir()
-		for name, p := range map[string]*pprof.Profile{"a": a, "b": b} {
-			var file bytes.Buffer
-			err := p.Write(&file)
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, name), file.Bytes(), 0o600)
-			}
-			tracertest.NoError(t, err)
-		}
+		before, after := fileOf(t, a), fileOf(t, b)
 		for _, sample := range []string{"resident_space", "inuse_space", "alloc_space"} {
-			out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-symbolize=none",
-				"-nodecount=10000", "-nodefraction=0", "-edgefraction=0",
-				"-sample_index="+sample, "-diff_base="+filepath.Join(dir, "a"),
-				filepath.Join(dir, "b")).Output()
-			tracertest.NoError(t, err)
-			want := make(map[string]int64)
-			for _, row := range topRow.FindAllSubmatch(out, -1) {
-				if bytes, _ := strconv.ParseInt(string(row[1]), 10, 64); bytes != 0 {
-					want[string(row[2])] = bytes
-				}
-			}
+			want := topOf(t, sample, "-diff_base="+before, after)
 			got := make(map[string]int64)
 			for _, s := range compared(t, Options{Sample: sample}, a, b).Stacks {
 				if got[s.Function] += s.Change.Bytes; got[s.Function] == 0 {
@@ -226,6 +231,13 @@ func TestSums(t *testing.T) {
 			}
 			if len(got) < 8 || !maps.Equal(got, want) {
 				t.Errorf("%s: %v, by go tool pprof -diff_base %v", sample, got, want)
+			}
+
+			if sample == residentSpace {
+				got = topOf(t, sample, fileOf(t, tracertest.Must(Minus(b, a, 1))(t)))
+				if !maps.Equal(got, want) {
+					t.Errorf("Minus: %v, by go tool pprof -diff_base %v", got, want)
+				}
 			}
 		}
 	})

@@ -11,7 +11,6 @@ import (
 )
 
 func TestContainerNotes(t *testing.T) {
-	const mib = 1 << 20
 	limit := int64(2048 * mib)
 	beside := []summary.ContainerRow{
 		{
@@ -70,7 +69,6 @@ func TestContainerLabels(t *testing.T) {
 
 // Files in RAM that have no path are named by their holder.
 func TestOutsideWhere(t *testing.T) {
-	const mib = 1 << 20
 	s := &summary.Summary{
 		Outside: &summary.Outside{Kind: conclude.OutsideFiles, InCgroup: true},
 		Container: &summary.Container{Rows: []summary.ContainerRow{
@@ -95,7 +93,6 @@ func TestOutsideWhere(t *testing.T) {
 // Memory of a container that the tree does not hold is named by its process or by the kernel's
 // kind.
 func TestOutsideWho(t *testing.T) {
-	const mib = 1 << 20
 	grown := func(by int64) *summary.Outside {
 		return &summary.Outside{
 			Kind: conclude.OutsideProcesses, InCgroup: true, GrowthBytes: by * mib,

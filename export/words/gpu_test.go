@@ -47,8 +47,8 @@ func TestGPULines(t *testing.T) {
 	d := summary.GPUMemory{
 		Verdict: summary.Verdict{
 			Class: verdict.ClassLeak, WhyCode: verdict.ReasonAfterWarmup,
-			Rate: known(5.0 * (1 << 20)), RateLow: known(4.9 * (1 << 20)),
-			RateHigh: known(5.1 * (1 << 20)), ToLimit: known(3600.0),
+			Rate: new(5.0 * (1 << 20)), RateLow: new(4.9 * (1 << 20)),
+			RateHigh: new(5.1 * (1 << 20)), ToLimit: new(3600.0),
 		},
 		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
 		GPUUnknown: growth.GPUUnknown{Reason: growth.GPUNotListed},
@@ -56,7 +56,7 @@ func TestGPULines(t *testing.T) {
 			{Name: "reserved", EndBytes: &end},
 			{
 				Name: "allocated", StartBytes: &start, EndBytes: &end,
-				BytesPerMin: known[int64](5 << 20), Class: verdict.ClassSpikyPlateau,
+				BytesPerMin: new(int64(5 << 20)), Class: verdict.ClassSpikyPlateau,
 			},
 		},
 	}

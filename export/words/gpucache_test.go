@@ -11,14 +11,12 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-const mebibyte = 1 << 20
-
 // kept has blocks of 2 MiB in a number of segments of a size in MiB.
 func kept(segments int, size int64) summary.GPUPinner {
 	return summary.GPUPinner{
 		GPU: "0", DType: "float32", Shape: []int64{512, 1024}, Blocks: segments,
-		Bytes: 2 * mebibyte * int64(segments), Segments: segments,
-		GainBytes: size * mebibyte * int64(segments),
+		Bytes: 2 * mib * int64(segments), Segments: segments,
+		GainBytes: size * mib * int64(segments),
 	}
 }
 
@@ -111,7 +109,7 @@ func TestExpandableAdvice(t *testing.T) {
 // A name is cut after some bytes. The advice has room below that.
 func TestGPUCacheAdvice(t *testing.T) {
 	t.Parallel()
-	rate := int64(123 * mebibyte)
+	rate := int64(123 * mib)
 	growing := func(name string) summary.GPUCurve {
 		return summary.GPUCurve{Name: name, Class: verdict.ClassLeak, BytesPerMin: &rate}
 	}
@@ -133,12 +131,12 @@ func TestGPUCacheLines(t *testing.T) {
 	g := &summary.GPUMemory{Cache: &summary.GPUCache{
 		Pools: []summary.GPUCachePool{
 			{
-				GPU: "0", Segments: 45, ReservedBytes: 900 * mebibyte, AllocatedBytes: 80 * mebibyte,
-				PinnedBytes: 720 * mebibyte, ReturnableBytes: 100 * mebibyte,
+				GPU: "0", Segments: 45, ReservedBytes: 900 * mib, AllocatedBytes: 80 * mib,
+				PinnedBytes: 720 * mib, ReturnableBytes: 100 * mib,
 			},
 			{
-				GPU: "0", Kind: growth.GPUPoolUser, Segments: 5, ReservedBytes: 100 * mebibyte,
-				AllocatedBytes: 36 * mebibyte,
+				GPU: "0", Kind: growth.GPUPoolUser, Segments: 5, ReservedBytes: 100 * mib,
+				AllocatedBytes: 36 * mib,
 			},
 		},
 		Pinners: []summary.GPUPinner{kept(40, 20)},
@@ -158,9 +156,9 @@ func TestGPUCacheLines(t *testing.T) {
 		t.Errorf("without some segments: %q\nwant %q", got, want)
 	}
 
-	g.Cache.Pools[0].PinnedBytes = 63 * mebibyte // too little to be worth a line
+	g.Cache.Pools[0].PinnedBytes = 63 * mib // too little to be worth a line
 	g.Cache.Pools[0].ReturnableBytes = 0
-	g.Cache.Pools[1].AllocatedBytes = 40 * mebibyte
+	g.Cache.Pools[1].AllocatedBytes = 40 * mib
 	if got := gpuCacheLines(g); got != nil {
 		t.Errorf("of little: %q", got)
 	}

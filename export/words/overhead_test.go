@@ -11,13 +11,11 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-func known[T any](value T) *T { return &value }
-
 func inBursts() summary.Overhead {
 	return summary.Overhead{
-		Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, OwnLimitS: 6,
+		Limit: 0.03, Slowdown: new(0.019), OwnS: 4.2, OwnLimitS: 6,
 		Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
-		StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839),
+		StepBeforeS: new(0.1821), StepBetweenS: new(0.1823), StepSinceS: new(0.1839),
 	}
 }
 
@@ -74,21 +72,21 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"a wait": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(1.5)
+				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, new(1.5)
 			},
 			[]string{"slows the job by 1.9% (limit 3%; 0.5% waits while its memory is read); " +
 				"allocscope itself: 0.014 of a core while tracing; heap probed all the time"},
 		},
 		"the shim": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.StepSinceS, o.ShimS = growth.HeapFull, 0, nil, known(3.0)
+				o.Mode, o.Bursts, o.StepSinceS, o.ShimS = growth.HeapFull, 0, nil, new(3.0)
 			},
 			[]string{"slows the job by 1.9% (limit 3%; 1.0% in the shim); " +
 				"allocscope itself: 0.014 of a core while tracing; heap probed all the time"},
 		},
 		"a short wait": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(0.29)
+				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, new(0.29)
 			},
 			[]string{share + "; heap probed all the time"},
 		},
@@ -118,7 +116,7 @@ func TestOverheadLines(t *testing.T) {
 			[]string{share + "; heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
 		},
 		"not measured": {
-			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, known(0.0) }, nil,
+			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, new(0.0) }, nil,
 		},
 	} {
 		o := inBursts()
@@ -134,7 +132,7 @@ func TestOverheadLines(t *testing.T) {
 		s := summary.Summary{
 			DurationS: 300,
 			Overhead: &summary.Overhead{
-				Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, Mode: growth.HeapOff,
+				Limit: 0.03, Slowdown: new(0.019), OwnS: 4.2, Mode: growth.HeapOff,
 			},
 			Sources: []summary.Source{{Name: "heap", State: summary.SourceOff}},
 		}

@@ -22,14 +22,18 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// The summaries are of real traces, without data that no result shows.
-func TestResultOf(t *testing.T) {
+// results are summaries of real traces, without data that no result shows.
+func results(t *testing.T) []string {
+	t.Helper()
 	paths, err := filepath.Glob("testdata/results/*.json")
 	if err != nil || len(paths) < 8 {
 		t.Fatalf("%d summaries: %v", len(paths), err)
 	}
+	return paths
+}
 
-	for _, path := range paths {
+func TestResultOf(t *testing.T) {
+	for _, path := range results(t) {
 		name := strings.TrimSuffix(filepath.Base(path), ".json")
 		t.Run(name, func(t *testing.T) {
 			s := readSummary(t, path)
@@ -236,11 +240,7 @@ func mustFit(t *testing.T, r Result) {
 
 // A result is laid out for any width: by words, and with its PID in the first lines.
 func TestWidths(t *testing.T) {
-	paths, err := filepath.Glob("testdata/results/*.json")
-	if err != nil || len(paths) < 8 {
-		t.Fatalf("%d summaries: %v", len(paths), err)
-	}
-	for _, path := range paths {
+	for _, path := range results(t) {
 		s := readSummary(t, path)
 		for _, width := range []int{60, 80, 100, 132, 200} {
 			r := ResultOf(s, Place{Dir: "allocscope-x", Sudo: true})

@@ -166,7 +166,6 @@ func TestTreeChange(t *testing.T) {
 }
 
 func TestSelection(t *testing.T) {
-	const mib = 1 << 20
 	of := func(reason growth.SelectionReason, change func(*growth.Selection)) growth.Selection {
 		s := growth.Selection{
 			Reason: reason, Root: 10, Command: "sh train.sh", RootRole: growth.RoleLauncher,

@@ -20,10 +20,10 @@ func TestUndecided(t *testing.T) {
 		}
 	}
 	all := []summary.Accumulation{
-		undecided(growth.UndecidedFewSamples, "", known(230.0)),
+		undecided(growth.UndecidedFewSamples, "", new(230.0)),
 		{Function: "leak", Kind: growth.KindHeap, Bytes: 11 << 20, Trend: growth.TrendAccumulating},
 		undecided(growth.UndecidedUntrackable, "the allocator is jemalloc", nil),
-		undecided(growth.UndecidedUnseenDeaths, "", known(2.0)),
+		undecided(growth.UndecidedUnseenDeaths, "", new(2.0)),
 		undecided(growth.UndecidedUntrackable, "", nil),
 	}
 	const begin = "cache or leak, undecided: f +12.0 MiB: "
@@ -55,7 +55,7 @@ func TestUndecidedLine(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 
-	s.Suspects = []summary.Suspect{{Function: "leak (/a.py:5)", Bytes: 100 << 20, Share: known(0.98)}}
+	s.Suspects = []summary.Suspect{{Function: "leak (/a.py:5)", Bytes: 100 << 20, Share: new(0.98)}}
 	want := "WHERE has 98% of the growth; what kind of memory it is, is undecided"
 	if got := undecidedLine(s); got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -66,11 +66,11 @@ func TestUndecidedLine(t *testing.T) {
 func TestLostSites(t *testing.T) {
 	lost := summary.Suspect{
 		Function:    (&growth.Stack{Truncated: "not reported"}).LostFrame().Function,
-		BytesPerMin: 1 << 20, Share: known(0.4),
+		BytesPerMin: 1 << 20, Share: new(0.4),
 	}
 	site := summary.Suspect{
 		Function: "leak (/a.py:5)", Path: []string{"leak (/a.py:5)"}, BytesPerMin: 1 << 20,
-		Share: known(0.6),
+		Share: new(0.6),
 	}
 	for name, c := range map[string]struct {
 		suspects []summary.Suspect

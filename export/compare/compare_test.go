@@ -3,15 +3,12 @@ package compare
 import (
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 
@@ -190,39 +187,24 @@ func ofOne(t testing.TB, a, b *pprof.Profile) *Result {
 	return compared(t, Options{}, a, b)
 }
 
-var topRow = regexp.MustCompile(`(?m)^ *(-?\d+)B? +\S+ +\S+ +-?\d+B? +\S+ +(.*)$`)
-
-// topOf are the values of the functions by `go tool pprof`, which adds up by function.
-func topOf(t *testing.T, sample string, arguments ...string) map[string]int64 {
+// flatOf are the values of the functions by go tool pprof.
+func flatOf(t *testing.T, sample string, arguments ...string) map[string]int64 {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{
-		"tool", "pprof", "-top", "-unit=B", "-symbolize=none", "-nodecount=10000",
-		"-nodefraction=0", "-edgefraction=0", "-sample_index=" + sample,
-	}, arguments...)...).Output()
-	tracertest.NoError(t, err)
-	top := make(map[string]int64)
-	for _, row := range topRow.FindAllSubmatch(out, -1) {
-		if bytes, _ := strconv.ParseInt(string(row[1]), 10, 64); bytes != 0 {
-			top[string(row[2])] = bytes
+	flat := make(map[string]int64)
+	for name, sum := range exporttest.Top(t, append([]string{"-sample_index=" + sample}, arguments...)...) {
+		if sum.Flat != 0 {
+			flat[name] = sum.Flat
 		}
 	}
-	return top
-}
-
-func fileOf(t *testing.T, p *pprof.Profile) string {
-	t.Helper()
-	file := tracertest.Must(os.CreateTemp(t.TempDir(), "profile"))(t)
-	defer file.Close()
-	tracertest.NoError(t, p.Write(file))
-	return file.Name()
+	return flat
 }
 
 func TestSums(t *testing.T) {
 	t.Run("of pprof", func(t *testing.T) {
 		a, b := mixed(t, interval)
-		before, after := fileOf(t, a), fileOf(t, b)
+		before, after := exporttest.ProfileFile(t, a), exporttest.ProfileFile(t, b)
 		for _, sample := range []string{"resident_space", "inuse_space", "alloc_space"} {
-			want := topOf(t, sample, "-diff_base="+before, after)
+			want := flatOf(t, sample, "-diff_base="+before, after)
 			got := make(map[string]int64)
 			for _, s := range compared(t, Options{Sample: sample}, a, b).Stacks {
 				if got[s.Function] += s.Change.Bytes; got[s.Function] == 0 {
@@ -234,7 +216,7 @@ func TestSums(t *testing.T) {
 			}
 
 			if sample == residentSpace {
-				got = topOf(t, sample, fileOf(t, tracertest.Must(Minus(b, a, 1))(t)))
+				got = flatOf(t, sample, exporttest.ProfileFile(t, tracertest.Must(Minus(b, a, 1))(t)))
 				if !maps.Equal(got, want) {
 					t.Errorf("Minus: %v, by go tool pprof -diff_base %v", got, want)
 				}
@@ -321,9 +303,7 @@ func TestGPUMemory(t *testing.T) {
 		}
 		_, err := Profiles(Profile{"a", profileOf(t, 1)}, Profile{"b", profileOf(t, 1)},
 			Options{Sample: "device_space"})
-		if err == nil || !strings.Contains(err.Error(), "device_space") {
-			t.Errorf("neither has it: %v", err)
-		}
+		exporttest.WantError(t, err, "device_space")
 	})
 
 	// Blocks are sampled as the heap is: the error of 100 that represent themselves with p = 1 -

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -150,9 +151,7 @@ func TestFlushNoTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Second)
 	defer cancel()
 	err := p.Flush(ctx)
-	if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable") {
-		t.Errorf("%v", err)
-	}
+	exporttest.WantError(t, err, "503 Service Unavailable")
 	if s.n != 1 || p.Stats().Waiting != 3 {
 		t.Errorf("%d requests, %+v", s.n, p.Stats())
 	}
@@ -230,9 +229,7 @@ func TestRestart(t *testing.T) {
 	<-flushed
 	tracertest.NoError(t, first.Close())
 	// A process that was killed while it wrote left this.
-	if err := os.WriteFile(filepath.Join(first.Directory(), ".new"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(filepath.Join(first.Directory(), ".new"), []byte("{"), 0o600))
 
 	s.mu.Lock()
 	s.answer = nil

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // theStack is the stack of the first suspect.
@@ -430,24 +431,18 @@ func TestSweepLines(t *testing.T) {
 // schema has them all: it is made of the constants.
 func TestKeeperConstants(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/reference/schema/summary.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	type definition struct {
 		Properties map[string]struct{ Enum []string }
 	}
 	var schema struct {
 		Definitions map[string]definition `json:"$defs"`
 	}
-	if err := json.Unmarshal(raw, &schema); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(raw, &schema))
 	rows := make(map[string]string)
 	for _, file := range []string{"reference/files.md", "guides/keepers.md"} {
 		raw, err := os.ReadFile("../../docs/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for line := range strings.Lines(string(raw)) {
 			if strings.HasPrefix(line, "| ") {
 				rows[file] += line
@@ -484,9 +479,7 @@ func TestKeeperConstants(t *testing.T) {
 // The documentation has the steps of each sort of keeper.
 func TestKeeperSteps(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/guides/keepers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	var texts []string
 	for _, wait := range waits {
 		texts = append(texts, wait.step)

@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // results are summaries of real traces, without data that no result shows.
@@ -214,13 +215,9 @@ func TestLongNote(t *testing.T) {
 func readSummary(t *testing.T, path string) *summary.Summary {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	var s summary.Summary
-	if err := json.Unmarshal(data, &s); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(data, &s))
 	return &s
 }
 
@@ -482,9 +479,7 @@ func TestMisleading(t *testing.T) {
 // Every cause has its texts, and a line in the table of the documentation.
 func TestCauses(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/causes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	for cause := diagnosis.Undecided + 1; cause < diagnosis.NumCauses; cause++ {
 		text := causes[cause]
 		if text.what == "" || text.long == "" || text.step == "" || cause.String() == "" {

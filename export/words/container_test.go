@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -36,9 +35,7 @@ func TestContainerNotes(t *testing.T) {
 				"(+30.0 MiB)",
 		}},
 	} {
-		if got := containerNotes(&summary.Summary{Container: c.container}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, containerNotes(&summary.Summary{Container: c.container}), c.want, name)
 	}
 }
 
@@ -79,9 +76,7 @@ func TestOutsideWhere(t *testing.T) {
 		}},
 	}
 	want := []string{"172 smaller files of PID 5 (python3), +180 MiB"}
-	if got := outsideWhere(s); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, outsideWhere(s), want)
 	if got := unlinkStep(s); !strings.HasPrefix(got, "close or unlink the files in RAM") {
 		t.Errorf("%q: none of them has a path", got)
 	}
@@ -125,12 +120,8 @@ func TestOutsideWho(t *testing.T) {
 		"kind of kernel":   {outsideWhere(kernel(slab, sockets)), "buffers of sockets, +80.0 MiB"},
 		"kernel by itself": {outsideWhere(kernel(slab, sockets, rest)), ""},
 	} {
-		if got := strings.Join(c.got[:min(1, len(c.got))], ""); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, strings.Join(c.got[:min(1, len(c.got))], ""), c.want, name)
 	}
 	together := &summary.Together{PIDs: []int{5}, Outside: conclude.OutsideKernel}
-	if got := othersText(together); got != "PID 5 and memory of the kernel" {
-		t.Errorf("%q", got)
-	}
+	mustBe(t, othersText(together), "PID 5 and memory of the kernel")
 }

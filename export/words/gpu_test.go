@@ -30,9 +30,7 @@ func TestGPURow(t *testing.T) {
 		{"of a later version", "", "", false, "of a later version"},
 	} {
 		row := summary.GPUBreakdownRow{Kind: test.kind, GPU: test.gpu, Function: test.function}
-		if got := GPURow(row, test.several); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		mustBe(t, GPURow(row, test.several), test.want)
 	}
 }
 
@@ -68,9 +66,7 @@ func TestGPULines(t *testing.T) {
 		GPUAdvice(&d),
 		"NVML's count is unknown: NVML does not list the process",
 	}
-	if got := GPULines(d); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	mustBe(t, GPULines(d), want)
 	d.Reason, d.Curves = "", nil
 	if got := GPULines(d); len(got) != 4 || strings.Contains(strings.Join(got, ""), "→") {
 		t.Errorf("without curves: %q", got)
@@ -100,9 +96,7 @@ func TestGPUCountUnknown(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := GPUCountUnknown(summary.GPUMemory{}); got != "" {
-		t.Errorf("%q where it is known", got)
-	}
+	mustBe(t, GPUCountUnknown(summary.GPUMemory{}), "")
 }
 
 func TestGPUSums(t *testing.T) {
@@ -159,9 +153,7 @@ func TestGPUSums(t *testing.T) {
 			summary.GPUUsed: "used, as NVML counts", summary.GPUReserved: "all that is known",
 		} {
 			d := summary.GPUMemory{Curves: []summary.GPUCurve{{Name: curve}}}
-			if got := GPUTotalLabel(d); got != want {
-				t.Errorf("of %s: %q, want %q", curve, got, want)
-			}
+			mustBe(t, GPUTotalLabel(d), want, curve)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -34,9 +33,7 @@ func TestPinnerText(t *testing.T) {
 		"3 blocks (6.00 MiB) keep 3 segments (60.0 MiB)":                       unknown,
 		"1 block (2.00 MiB) keeps a page (20.0 MiB)":                           onePage,
 	} {
-		if got := PinnerText(&p); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, PinnerText(&p), want)
 	}
 }
 
@@ -60,9 +57,7 @@ func TestPinnerSite(t *testing.T) {
 		},
 	} {
 		p := summary.GPUPinner{Blocks: 5, Function: c.function, Sampled: c.sampled}
-		if got := pinnerSite(&p, c.room); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, pinnerSite(&p, c.room), c.want, name)
 	}
 }
 
@@ -120,9 +115,7 @@ func TestGPUCacheAdvice(t *testing.T) {
 			Curves:    []summary.GPUCurve{growing(summary.GPUReserved), growing(summary.GPUAllocated)},
 			Diagnosis: string(d),
 		}
-		if got := GPUAdvice(g); got != gpuAdvice(g) {
-			t.Errorf("%s is cut: %s", d, got)
-		}
+		mustBe(t, GPUAdvice(g), gpuAdvice(g), d)
 	}
 }
 
@@ -146,20 +139,14 @@ func TestGPUCacheLines(t *testing.T) {
 			"720 MiB beside blocks in use",
 		"40 tensors float32 [512, 1024] (80.0 MiB) keep 40 segments (800 MiB)",
 	}
-	if got := gpuCacheLines(g); !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q", got, want)
-	}
+	mustBe(t, gpuCacheLines(g), want)
 
 	g.Cache.ChangedSegments = 2
 	want[0] = strings.Replace(want[0], "reserved", "reserved at least", 1)
-	if got := gpuCacheLines(g); !slices.Equal(got, want) {
-		t.Errorf("without some segments: %q\nwant %q", got, want)
-	}
+	mustBe(t, gpuCacheLines(g), want, "without some segments")
 
 	g.Cache.Pools[0].PinnedBytes = 63 * mib // too little to be worth a line
 	g.Cache.Pools[0].ReturnableBytes = 0
 	g.Cache.Pools[1].AllocatedBytes = 40 * mib
-	if got := gpuCacheLines(g); got != nil {
-		t.Errorf("of little: %q", got)
-	}
+	mustBe(t, gpuCacheLines(g), nil, "of little")
 }

@@ -3,7 +3,6 @@ package words
 import (
 	"encoding/json"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -172,12 +171,8 @@ func TestKeptBy(t *testing.T) {
 			if len(c.of.Paths) > 1 {
 				want[1] = cache
 			}
-			if got := result.Block(LabelWhere); !slices.Equal(got, want) {
-				t.Errorf("WHERE is %q, want %q", got, want)
-			}
-			if got := result.Block(LabelDoNext)[0]; got != c.next {
-				t.Errorf("DO NEXT is %q, want %q", got, c.next)
-			}
+			mustBe(t, result.Block(LabelWhere), want, LabelWhere)
+			mustBe(t, result.Block(LabelDoNext)[0], c.next, LabelDoNext)
 		})
 	}
 
@@ -185,9 +180,7 @@ func TestKeptBy(t *testing.T) {
 		s := withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{pathTo("losses", 8)}})
 		s.Suspects[0].Component = "autograd"
 		const want = "keep loss.item() or tensor.detach() in leaky_trainer.losses"
-		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, ResultOf(s, Place{}).Block(LabelDoNext)[0], want)
 
 		kept := pathTo("losses", 8)
 		kept.Links[1].Type = "torch.Tensor"
@@ -199,17 +192,13 @@ func TestKeptBy(t *testing.T) {
 				GrowthBytes: &grown, GrowthTensors: &more,
 			},
 		}}
-		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, ResultOf(s, Place{}).Block(LabelDoNext)[0], want)
 		s.Objects.Tensors[0].WithGradFn = 1 // as the tensor of the step under way
 		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got == want {
 			t.Errorf("%q, though few of those that grow keep their graph", got)
 		}
 		s.Objects.Tensors[0].WithGradFn = 7
-		if got := Tensor(s.Objects.Tensors[0]); got != "float32 [2, 3] cpu, 7 with their graph" {
-			t.Errorf("%q", got)
-		}
+		mustBe(t, Tensor(s.Objects.Tensors[0]), "float32 [2, 3] cpu, 7 with their graph")
 	})
 
 	// Names of any length and contents fit.
@@ -244,9 +233,7 @@ func TestKeptByOfSeveral(t *testing.T) {
 		"      kept by leaky_trainer.images (dict, 10,512 entries, +461/min) -> Image",
 		" 27%  two_run.py:7  make_labels()   <- your code",
 	}
-	if got := result.Block(LabelWhere); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	mustBe(t, result.Block(LabelWhere), want)
 }
 
 // mustKeep wants the variable that keeps growth in the last line of WHERE, and in the first step.
@@ -285,9 +272,7 @@ func TestGrownTypes(t *testing.T) {
 	})
 	result := mustKeep(t, s, "kept by", "leaky_trainer.history")
 	const want = "small Python objects: dict +5,010/min, metrics.Record +501/min, 97% of the growth"
-	if got := result.Block(LabelWho)[0]; got != want {
-		t.Errorf("WHO is %q, want %q", got, want)
-	}
+	mustBe(t, result.Block(LabelWho)[0], want, LabelWho)
 }
 
 // Tensors that censuses count have their keeper, also where a call site explains a little.
@@ -316,9 +301,7 @@ func TestTensorsText(t *testing.T) {
 	})
 	result := mustKeep(t, s, "kept by", "leaky_trainer.hooks")
 	const who = "CPU tensors that are kept, float32 [128, 100], 88% of the growth"
-	if got := result.Block(LabelWho)[0]; got != who {
-		t.Errorf("WHO is %q", got)
-	}
+	mustBe(t, result.Block(LabelWho)[0], who, LabelWho)
 }
 
 // Growth without a cause: a container that gains entries may keep it, and is no more than beside it.
@@ -372,9 +355,7 @@ func TestKeeperLines(t *testing.T) {
 		keeper.ReasonMany:   "no common keeper: each is kept by another variable",
 	} {
 		k := summary.KeepersOf([]keeper.Search{{Samples: 3, Reason: reason}})[0]
-		if got := KeeperLines(k); !slices.Equal(got, []string{want}) {
-			t.Errorf("%s: %q, want %q", reason, got, want)
-		}
+		mustBe(t, KeeperLines(k), []string{want}, reason)
 	}
 	several := pathTo("seen", 5)
 	several.Complete = false
@@ -389,9 +370,7 @@ func TestKeeperLines(t *testing.T) {
 		"1 of 8: garbage: waits for gc; generation 2 has run 2 times in 1m of tracing",
 		"of the others not found: the search has used up its CPU time",
 	}
-	if got := KeeperLines(k); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	mustBe(t, KeeperLines(k), want)
 }
 
 // Whether anything refers to the objects is said where a sweep was made: its finding, or the premise
@@ -421,9 +400,7 @@ func TestSweepLines(t *testing.T) {
 		},
 	} {
 		s.Reason = keeper.ReasonUnreferenced
-		if got := KeeperLines(summary.KeepersOf([]keeper.Search{s})[0]); !slices.Equal(got, []string{want}) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, KeeperLines(summary.KeepersOf([]keeper.Search{s})[0]), []string{want})
 	}
 }
 

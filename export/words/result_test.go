@@ -301,9 +301,7 @@ func TestWordsCut(t *testing.T) {
 		30: "one two three four five six", 26: "one two three ... five six",
 		14: "one ... six", 8: "one...ix",
 	} {
-		if got := wordsCut("one two three four five six", width); got != want {
-			t.Errorf("%d columns: %q, want %q", width, got, want)
-		}
+		mustBe(t, wordsCut("one two three four five six", width), want, width)
 	}
 }
 
@@ -342,19 +340,13 @@ func TestNextRun(t *testing.T) {
 	s.Process.Arguments = []string{"python3", "a b.py", "--lr", "0.1"}
 	next := func() string { return ResultOf(s, Place{Dir: "dir", Sudo: true}).Block(LabelDoNext)[0] }
 	const want = "trace its next run: allocscope run --duration 11m -- python3 'a b.py' --lr 0.1"
-	if got := next(); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, next(), want)
 
 	const words = "trace its next run: start it by allocscope run, for 11m or longer"
 	s.Process.Arguments = append(s.Process.Arguments, strings.Repeat("x", 200))
-	if got := next(); got != words {
-		t.Errorf("a long command: %q, want %q", got, words)
-	}
+	mustBe(t, next(), words, "a long command")
 	s.Process.Arguments, s.Asked = []string{"python3", "rank.py"}, 1
-	if got := next(); got != words {
-		t.Errorf("not what was typed: %q, want %q", got, words)
-	}
+	mustBe(t, next(), words, "not what was typed")
 }
 
 // Each code of the evidence has its words.
@@ -433,18 +425,14 @@ func TestOutlierLine(t *testing.T) {
 		},
 	} {
 		o := &summary.Outlier{Rank: 3, Ranks: 8, Others: 7, Ratio: c.ratio, Site: c.site}
-		if got := OutlierLine(o); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		mustBe(t, OutlierLine(o), c.want)
 	}
 	two := &summary.Outlier{Rank: 12, Ranks: 16, Others: 14, Ratio: &six, Site: conclude.SiteOnlyThere}
 	want := "rank 12 (and 1 more) grows 6.0x as fast as the other 14, by a call site where they do not"
 	if got := OutlierLine(two); got != want || len(got) > ResultWidth-labelWidth {
 		t.Errorf("two: %q, want %q", got, want)
 	}
-	if got := OutlierLine(nil); got != "" {
-		t.Errorf("no outlier: %q", got)
-	}
+	mustBe(t, OutlierLine(nil), "", "no outlier")
 
 	z := 97.6
 	o := &summary.Outlier{
@@ -523,8 +511,6 @@ func TestExtensionStep(t *testing.T) {
 		"_imaging.cpython-311-x86_64-linux-gnu.so": "find what keeps what that line allocates, or the " +
 			"free that _imaging lacks",
 	} {
-		if got := extensionStep(s, library); got != want {
-			t.Errorf("%s: %q, want %q", library, got, want)
-		}
+		mustBe(t, extensionStep(s, library), want, library)
 	}
 }

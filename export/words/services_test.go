@@ -81,9 +81,7 @@ func TestExplainedBeyond(t *testing.T) {
 		want      string
 	}{{0.08, ""}, {0.2, "13% has no cause"}} {
 		s := growingBy(diagnosis.HeapLeak, 0.91, c.undecided, "load (/srv/app)")
-		if got := otherCauses(s); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		mustBe(t, otherCauses(s), c.want)
 	}
 }
 

@@ -52,7 +52,5 @@ func TestSpikes(t *testing.T) {
 			}
 		}
 	}
-	if got := SpikeSuspect(nil); got != "" {
-		t.Errorf("%q without spikes", got)
-	}
+	mustBe(t, SpikeSuspect(nil), "")
 }

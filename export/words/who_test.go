@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -116,9 +115,7 @@ func TestSiteLines(t *testing.T) {
 			},
 		},
 	} {
-		if got := siteLines(c.suspect, ""); !slices.Equal(got, c.want) {
-			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
-		}
+		mustBe(t, siteLines(c.suspect, ""), c.want, name)
 	}
 }
 
@@ -153,9 +150,7 @@ func TestShares(t *testing.T) {
 			[]string{"shrink (pool)   <- the program's own code"},
 		},
 	} {
-		if got := whereLines(c.s, Place{}); !slices.Equal(got, c.want) {
-			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
-		}
+		mustBe(t, whereLines(c.s, Place{}), c.want, name)
 	}
 }
 
@@ -213,9 +208,7 @@ func TestUnkept(t *testing.T) {
 			},
 		}
 		s.Class = verdict.ClassGrowing
-		if got := unkeptLine(s, Place{}); !slices.Equal(got, []string{want}) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, unkeptLine(s, Place{}), []string{want})
 	}
 }
 
@@ -289,9 +282,7 @@ func TestMissingPython(t *testing.T) {
 		return missingPython(s)
 	}
 
-	if got := missing(); got != "" {
-		t.Errorf("without a reason: %q", got)
-	}
+	mustBe(t, missing(), "", "without a reason")
 
 	thread := growth.Loss{
 		Kind: growth.LossPythonFrames, Cause: growth.TruncatedPythonThread, Count: 50, PID: 7,
@@ -301,9 +292,7 @@ func TestMissingPython(t *testing.T) {
 		t.Errorf("no thread: %q", got)
 	}
 	s.Losses[0].Count = 1
-	if got := missing(); got != "" {
-		t.Errorf("one stack of a hundred: %q", got)
-	}
+	mustBe(t, missing(), "", "one stack of a hundred")
 
 	s.Sources = []summary.Source{{Name: "python", PID: 7, State: summary.SourceFailed}}
 	native := summary.Suspect{Function: "PyList_New (/usr/bin/python3.15)"}

@@ -105,14 +105,13 @@ func nonEmpty(lines []string) string {
 // TestGrowthEnded names the code and the keeper of growth that ended shortly before the end.
 func TestGrowthEnded(t *testing.T) {
 	s := because(grown(verdict.ClassTooShort, verdict.ReasonGrowthEnded), diagnosis.HeapLeak, 99)
-	number := func(x float64) *float64 { return &x }
-	s.Segment = number(33)
+	s.Segment = new(33.0)
 	s.Phases = []summary.VerdictPhase{
-		{Kind: verdict.PhaseWarmup, From: number(0), To: number(63), Rate: number(500 << 20)},
-		{Kind: verdict.PhaseOpen, From: number(63), To: number(96), Rate: number(0)},
+		{Kind: verdict.PhaseWarmup, From: new(0.0), To: new(63.0), Rate: new(float64(500 << 20))},
+		{Kind: verdict.PhaseOpen, From: new(63.0), To: new(96.0), Rate: new(0.0)},
 	}
 	s.Suspects = []summary.Suspect{{
-		Component: "train.py", Function: "load (/src/train.py:6)", Share: number(0.99),
+		Component: "train.py", Function: "load (/src/train.py:6)", Share: new(0.99),
 		StackIDs: []string{"a"},
 	}}
 	s.Keepers = []summary.Keeper{{
@@ -214,9 +213,9 @@ func TestPinned(t *testing.T) {
 	mustBe(t, nonEmpty(whereLines(s, Place{})), where)
 	const sure = "the growth is freed memory that malloc keeps; kept objects can pin it: 4,800 more/min"
 	mustBe(t, sureLines(s)[0], sure)
+	const limit = "give train.kept a limit, or remove entries when done"
 	next := nextLines(s, Place{})
-	if len(next) != 3 || next[0] != "give train.kept a limit, or remove entries when done" ||
-		next[1] != stepTexts[summary.StepOneArena] {
+	if len(next) != 3 || next[0] != limit || next[1] != stepTexts[summary.StepOneArena] {
 		t.Errorf("%q", next)
 	}
 
@@ -240,8 +239,7 @@ func TestPinned(t *testing.T) {
 	mustBe(t, sureLines(growing)[0], pin)
 	growing.Class, growing.WhyCode = verdict.ClassLeak, verdict.ReasonNoPlateau
 	next = nextLines(growing, Place{})
-	if len(next) != 3 || next[0] != "give train.kept a limit, or remove entries when done" ||
-		next[1] != stepTexts[summary.StepOneArena] {
+	if len(next) != 3 || next[0] != limit || next[1] != stepTexts[summary.StepOneArena] {
 		t.Errorf("%q", next)
 	}
 

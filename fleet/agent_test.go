@@ -125,8 +125,10 @@ func TestRequestTrace(t *testing.T) {
 	t.Parallel()
 	const job = "agent-request"
 	target := startLeaking(t, job, 5, "still")
-	executable := newFakeTrace(t, "waits")
-	a := startAgent(t, testOptions(filepath.Join(t.TempDir(), "agent"), job), executable)
+	executable := newFakeTrace(t, "waits") // which writes no profiles
+	options := testOptions(filepath.Join(t.TempDir(), "agent"), job)
+	options.Push = &push.Options{URL: "http://127.0.0.1:1"}
+	a := startAgent(t, options, executable)
 	a.await(t, EventAppeared)
 
 	rank, other := 5, 6
@@ -149,9 +151,8 @@ func TestRequestTrace(t *testing.T) {
 
 	// The process exits in the middle of its trace.
 	start := a.watchedStart(t, target.PID())
-	if err := os.WriteFile(filepath.Join(filepath.Dir(executable), "start"), []byte(start), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(filepath.Dir(executable), "start")
+	tracertest.NoError(t, os.WriteFile(path, []byte(start), 0o600))
 
 	_ = target.Process.Kill()
 	_, _ = target.Process.Wait()
@@ -161,6 +162,9 @@ func TestRequestTrace(t *testing.T) {
 	if done := a.await(t, EventTraceDone); done.PID != target.PID() || done.Folder != answer.Folder {
 		t.Errorf("done: %+v", done)
 	}
+
+	// A trace is good, whatever becomes of its profiles.
+	mustSay(t, a.await(t, EventError).Err.Error(), "push profiles: ", "warmup.pb.gz")
 }
 
 // A trace refused for want of privileges counts as a trace: the next one waits.
@@ -223,21 +227,6 @@ func TestTracesPerDay(t *testing.T) {
 	if got := a.wait(w, now); got != 24*time.Hour {
 		t.Errorf("an agent that only watches: wait %s", got)
 	}
-}
-
-// A trace is good, whatever becomes of its profiles.
-func TestPushFails(t *testing.T) {
-	t.Parallel()
-	const job = "agent-push-fails"
-	target := startLeaking(t, job, 5, "still")
-	options := testOptions(filepath.Join(t.TempDir(), "agent"), job)
-	options.Push = &push.Options{URL: "http://127.0.0.1:1"}
-	a := startAgent(t, options, newFakeTrace(t)) // which writes no profiles
-	a.await(t, EventAppeared)
-	tracertest.Must(a.RequestTrace(context.Background(), serve.Request{PID: target.PID()}))(t)
-
-	a.await(t, EventTraceDone)
-	mustSay(t, a.await(t, EventError).Err.Error(), "push profiles: ", "warmup.pb.gz")
 }
 
 // At the end of the agent the trace is interrupted, its files are kept, and its profiles pushed.

@@ -35,9 +35,8 @@ func putTrace(t *testing.T, d *directory, name string, size int) {
 			continue
 		}
 		path = filepath.Join(dir, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(data), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		tracertest.NoError(t, os.WriteFile(path, []byte(data), 0o600))
 	}
 }
 
@@ -80,9 +79,8 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		inside := filepath.Join(parent, "inside")
-		if err := errors.Join(os.Mkdir(inside, 0o700), os.Symlink("/tmp", filepath.Join(inside, "traces"))); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Mkdir(inside, 0o700))
+		tracertest.NoError(t, os.Symlink("/tmp", filepath.Join(inside, "traces")))
 		for path, want := range map[string]string{
 			link: "link is a symbolic link", open: "others may write into open", file: "not a directory",
 			inside: "traces is a symbolic link", filepath.Join(parent, "a/b"): "no such file or directory",
@@ -163,9 +161,8 @@ func TestRetain(t *testing.T) {
 			put(d.tracePath("d-20261101T000000Z/mine.txt")),
 			put(d.tracePath("notes-20261101T000000Z")),
 		}
-		if err := errors.Join(os.Symlink(victim, d.tracePath("x-20200101T000000Z")), os.Mkdir(d.tracePath("mine"), 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Symlink(victim, d.tracePath("x-20200101T000000Z")))
+		tracertest.NoError(t, os.Mkdir(d.tracePath("mine"), 0o700))
 		gone, _, err := d.retain(1, 1<<20, "")
 		if err == nil || len(gone) != 2 {
 			t.Errorf("removed %v, %v", gone, err)

@@ -20,6 +20,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -204,9 +205,7 @@ func TestHideOfNothing(t *testing.T) {
 	t.Parallel()
 	_, err := Write(t.Context(), io.Discard, open(t, recorded),
 		Options{Hide: []string{"json", "nosuchname"}})
-	if err == nil || !strings.Contains(err.Error(), "hide nosuchname: ") {
-		t.Errorf("error %v", err)
-	}
+	exporttest.WantError(t, err, "hide nosuchname: ")
 }
 
 func TestKeepNames(t *testing.T) {
@@ -350,13 +349,7 @@ func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents
 		tracertest.NoError(t, err)
 
 		if header.Uname != "" || header.Gname != "" || header.Uid != 0 {
-			t.Errorf(
-				"%s belongs to %q, %q, %d",
-				header.Name,
-				header.Uname,
-				header.Gname,
-				header.Uid,
-			)
+			t.Errorf("%s belongs to %q, %q, %d", header.Name, header.Uname, header.Gname, header.Uid)
 		}
 
 		content := tracertest.Must(io.ReadAll(in))(t)

@@ -29,18 +29,15 @@ func TestEveryText(t *testing.T) {
 		"Name of GPU": true,
 	}
 
-	count := 0
-	for i, text := range []string{
+	var count int
+	for _, text := range []string{
 		"okapi", "/srv/okapi quagga/zebu.py", "okapi (/srv/quagga.py:3)", "[okapi: /zebu]",
 		"okapi.quagga",
 		"the okapi of the quagga", "memory-okapi", "x (okapi.py)", "std::map<okapi, int>::at(zebu)",
 		"--okapi=quagga", "'okapi'", "/memfd:okapi (deleted)", "<okapi>", "okapi+0x12", "OKAPI_TOKEN", "EOKAPI",
 	} {
-		if i == 0 {
-			fill(reflect.ValueOf(s).Elem(), text, kept, &count)
-		} else {
-			fill(reflect.ValueOf(s).Elem(), text, kept, new(int))
-		}
+		count = 0
+		fill(reflect.ValueOf(s).Elem(), text, kept, &count)
 
 		r := newRedactor(nil, nil)
 		copied := *s
@@ -49,12 +46,7 @@ func TestEveryText(t *testing.T) {
 		tracertest.NoError(t, copied.Write(&out))
 
 		if found := secret.FindAll(out.Bytes(), -1); found != nil {
-			t.Errorf(
-				"with %q in all texts %d remain:\n%s",
-				text,
-				len(found),
-				linesWith(out.String()),
-			)
+			t.Errorf("with %q in all texts %d remain:\n%s", text, len(found), linesWith(out.String()))
 		}
 	}
 
@@ -154,9 +146,7 @@ func fill(v reflect.Value, text string, kept map[string]bool, count *int) {
 func TestEveryTextOfAProfile(t *testing.T) {
 	t.Parallel()
 	private := &pprof.Mapping{
-		ID:                     1,
-		File:                   "/opt/okapi/libquagga.so",
-		KernelRelocationSymbol: "okapi",
+		ID: 1, File: "/opt/okapi/libquagga.so", KernelRelocationSymbol: "okapi",
 	}
 	function := func(id uint64, name, file string) *pprof.Function {
 		return &pprof.Function{ID: id, Name: name, SystemName: name, Filename: file}
@@ -166,16 +156,9 @@ func TestEveryTextOfAProfile(t *testing.T) {
 		Mapping: []*pprof.Mapping{private, {ID: 2, File: "/memfd:zebu (deleted)"}},
 		Function: []*pprof.Function{
 			function(1, "okapi::zebu<int>(char)", "/build/okapi.cc"),
-			function(
-				2,
-				"okapi",
-				"/home/quagga/okapi.py",
-			), function(3, "[file: /data/okapi set.bin]", ""),
-			function(
-				4,
-				"<okapi>",
-				"<string>",
-			), function(5, "okapi", ""), function(6, "okapi malloc", "<okapi>"),
+			function(2, "okapi", "/home/quagga/okapi.py"),
+			function(3, "[file: /data/okapi set.bin]", ""), function(4, "<okapi>", "<string>"),
+			function(5, "okapi", ""), function(6, "okapi malloc", "<okapi>"),
 		},
 		Comments:   []string{"okapi", "source heap: open /home/quagga: no such file"},
 		DropFrames: "okapi", KeepFrames: "okapi", DocURL: "http://okapi", DefaultSampleType: "okapi",
@@ -197,9 +180,7 @@ func TestEveryTextOfAProfile(t *testing.T) {
 		Label: map[string][]string{
 			"okapi": {"okapi"}, "component": {"okapi.py"}, "process": {"okapi"}, "kind": {"okapi"},
 		},
-		NumLabel: map[string][]int64{
-			"okapi": {1},
-		}, NumUnit: map[string][]string{"okapi": {"quagga"}},
+		NumLabel: map[string][]int64{"okapi": {1}}, NumUnit: map[string][]string{"okapi": {"quagga"}},
 	}}
 
 	newRedactor(nil, nil).profile(p)

@@ -1,19 +1,14 @@
 package compare
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 
@@ -192,32 +187,24 @@ func ofOne(t testing.TB, a, b *pprof.Profile) *Result {
 	return compared(t, Options{}, a, b)
 }
 
-var topRow = regexp.MustCompile(`(?m)^ *(-?\d+)B? +\S+ +\S+ +-?\d+B? +\S+ +(.*)$`)
+// flatOf are the values of the functions by go tool pprof.
+func flatOf(t *testing.T, sample string, arguments ...string) map[string]int64 {
+	t.Helper()
+	flat := make(map[string]int64)
+	for name, sum := range exporttest.Top(t, append([]string{"-sample_index=" + sample}, arguments...)...) {
+		if sum.Flat != 0 {
+			flat[name] = sum.Flat
+		}
+	}
+	return flat
+}
 
 func TestSums(t *testing.T) {
 	t.Run("of pprof", func(t *testing.T) {
 		a, b := mixed(t, interval)
-		dir := t.TempDir()
-		for name, p := range map[string]*pprof.Profile{"a": a, "b": b} {
-			var file bytes.Buffer
-			err := p.Write(&file)
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, name), file.Bytes(), 0o600)
-			}
-			tracertest.NoError(t, err)
-		}
+		before, after := exporttest.ProfileFile(t, a), exporttest.ProfileFile(t, b)
 		for _, sample := range []string{"resident_space", "inuse_space", "alloc_space"} {
-			out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-symbolize=none",
-				"-nodecount=10000", "-nodefraction=0", "-edgefraction=0",
-				"-sample_index="+sample, "-diff_base="+filepath.Join(dir, "a"),
-				filepath.Join(dir, "b")).Output()
-			tracertest.NoError(t, err)
-			want := make(map[string]int64)
-			for _, row := range topRow.FindAllSubmatch(out, -1) {
-				if bytes, _ := strconv.ParseInt(string(row[1]), 10, 64); bytes != 0 {
-					want[string(row[2])] = bytes
-				}
-			}
+			want := flatOf(t, sample, "-diff_base="+before, after)
 			got := make(map[string]int64)
 			for _, s := range compared(t, Options{Sample: sample}, a, b).Stacks {
 				if got[s.Function] += s.Change.Bytes; got[s.Function] == 0 {
@@ -226,6 +213,13 @@ func TestSums(t *testing.T) {
 			}
 			if len(got) < 8 || !maps.Equal(got, want) {
 				t.Errorf("%s: %v, by go tool pprof -diff_base %v", sample, got, want)
+			}
+
+			if sample == residentSpace {
+				got = flatOf(t, sample, exporttest.ProfileFile(t, tracertest.Must(Minus(b, a, 1))(t)))
+				if !maps.Equal(got, want) {
+					t.Errorf("Minus: %v, by go tool pprof -diff_base %v", got, want)
+				}
 			}
 		}
 	})
@@ -309,9 +303,7 @@ func TestGPUMemory(t *testing.T) {
 		}
 		_, err := Profiles(Profile{"a", profileOf(t, 1)}, Profile{"b", profileOf(t, 1)},
 			Options{Sample: "device_space"})
-		if err == nil || !strings.Contains(err.Error(), "device_space") {
-			t.Errorf("neither has it: %v", err)
-		}
+		exporttest.WantError(t, err, "device_space")
 	})
 
 	// Blocks are sampled as the heap is: the error of 100 that represent themselves with p = 1 -

@@ -4,10 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const mib = 1 << 20
@@ -148,9 +150,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("by time %s, notes %q", byTime.Outcome, byTime.Notes)
 		}
 		_, err := Traces(slow, traceWith(t, slow.Summary.Verdict, 0), Options{PerStep: true})
-		if err == nil || !strings.Contains(err.Error(), "no training steps") {
-			t.Errorf("without steps: %v", err)
-		}
+		exporttest.WantError(t, err, "no training steps")
 	})
 
 	t.Run("no time", func(t *testing.T) {
@@ -180,9 +180,7 @@ func TestWorkers(t *testing.T) {
 	}
 
 	r, err := Traces(before, after, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	perMinute := 1 / before.minutes()
 	if len(r.Stacks) != 1 || r.Stacks[0].Kind != string(growth.KindCOW) ||
 		r.Stacks[0].Function != "copy-on-write: heap" || r.Stacks[0].State != StateShrank {

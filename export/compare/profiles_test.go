@@ -13,6 +13,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -31,9 +32,7 @@ func TestSampleType(t *testing.T) {
 		}
 		for _, asked := range []string{"inuse_objects", "cpu", "\x1b"} {
 			_, err := Profiles(Profile{"a", a}, Profile{"b", b}, Options{Sample: asked})
-			if err == nil || !strings.Contains(err.Error(), "--sample") {
-				t.Errorf("%q: %v", asked, err)
-			}
+			exporttest.WantError(t, err, "--sample")
 		}
 	})
 

@@ -3,7 +3,6 @@ package metrics
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -26,7 +25,6 @@ import (
 
 func TestCollector(t *testing.T) {
 	t.Run("full state", testFull)
-	t.Run("names", testNames)
 	t.Run("unknown values", testUnknown)
 	t.Run("equal labels", testEqualLabels)
 	t.Run("hostile state", testHostile)
@@ -108,28 +106,6 @@ func testFull(t *testing.T) {
 		if parsed[f.name] == nil {
 			t.Errorf("%s: the full state has no series of it", f.name)
 		}
-	}
-}
-
-// The names that dashboards and alerts were made for.
-func testNames(t *testing.T) {
-	want := strings.Fields(`
-		allocscope_process_resident_bytes allocscope_process_memory_bytes
-		allocscope_process_limit_bytes allocscope_process_headroom_bytes
-		allocscope_process_growth_bytes_per_second allocscope_process_growth_low_bytes_per_second
-		allocscope_process_growth_high_bytes_per_second allocscope_process_verdict
-		allocscope_process_time_to_limit_seconds allocscope_processes allocscope_trace_row_bytes
-		allocscope_trace_component_growth_bytes_per_second allocscope_trace_verdict
-		allocscope_trace_timestamp_seconds allocscope_trace_duration_seconds
-		allocscope_trace_slowdown_ratio allocscope_trace_own_cpu_cores allocscope_trace_losses
-		allocscope_traces_total allocscope_oom_kills_total allocscope_folder_bytes allocscope_push_profiles_total
-		allocscope_push_waiting_profiles allocscope_push_waiting_bytes allocscope_watched_processes
-		allocscope_ignored_processes allocscope_build_info`)
-	got := slices.Collect(maps.Keys(parse(t, textOf(t, full()))))
-	slices.Sort(want)
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

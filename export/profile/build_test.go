@@ -272,21 +272,6 @@ func TestPprof(t *testing.T) {
 		exporttest.Golden(t, "traces.txt", pprofText(t, "-traces", "-unit=B", profileFile(t, holdings())))
 	})
 
-	t.Run("labels", func(t *testing.T) {
-		path := profileFile(t, holdings())
-		for label, want := range map[string]string{
-			"kind=mmap": "map_arena", "kind=retained": "main heap", "component=libc": "malloc",
-		} {
-			out := string(pprofText(t, "-top", "-unit=B", "-tagfocus="+label, path))
-			if !strings.Contains(out, want) || strings.Contains(out, "leak_block") {
-				t.Errorf("-tagfocus=%s:\n%s", label, out)
-			}
-		}
-		want := strings.Join(info().Comments, "\n") + "\n"
-		if out := string(pprofText(t, "-comments", path)); out != want {
-			t.Errorf("-comments: %q", out)
-		}
-	})
 }
 
 func TestStackText(t *testing.T) {

@@ -21,7 +21,7 @@ const (
 
 // check returns the URL of the service.
 func (o *Options) check() (*url.URL, error) {
-	server, err := parseURL(o.URL)
+	server, err := ParseURL(o.URL, "http://pyroscope:4040")
 	if err != nil {
 		return nil, err
 	}
@@ -57,12 +57,12 @@ func (o *Options) check() (*url.URL, error) {
 	return server.JoinPath("push.v1.PusherService", "Push"), CheckLabels(o.Labels)
 }
 
-// parseURL returns the URL of a server. Errors do not repeat it where it has a password.
-func parseURL(text string) (*url.URL, error) {
+// ParseURL returns the URL of a server, whose form errors show by an example. They do not repeat it
+// where it has a password.
+func ParseURL(text, example string) (*url.URL, error) {
 	server, err := url.Parse(text)
 	if err != nil {
-		return nil, errors.New("the URL of the server cannot be parsed (write " +
-			"http://pyroscope:4040)")
+		return nil, fmt.Errorf("the URL of the server cannot be parsed (write %s)", example)
 	}
 
 	switch {
@@ -70,8 +70,8 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, fmt.Errorf("%s: the URL has a user or a password in it, which messages and the "+
 			"command line would show (give a user, and a file with the password)", server.Redacted())
 	case server.Scheme != "http" && server.Scheme != "https" || server.Hostname() == "":
-		return nil, fmt.Errorf("%q is not the URL of a server (write http://pyroscope:4040)",
-			growth.Printable(growth.Truncate(text, maxLabelBytes)))
+		return nil, fmt.Errorf("%q is not the URL of a server (write %s)",
+			growth.Printable(growth.Truncate(text, maxLabelBytes)), example)
 	case server.RawQuery != "" || server.Fragment != "":
 		return nil, errors.New("the URL of the server has a query or a fragment (leave it out)")
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -150,9 +151,7 @@ func TestFlushNoTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Second)
 	defer cancel()
 	err := p.Flush(ctx)
-	if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable") {
-		t.Errorf("%v", err)
-	}
+	exporttest.WantError(t, err, "503 Service Unavailable")
 	if s.n != 1 || p.Stats().Waiting != 3 {
 		t.Errorf("%d requests, %+v", s.n, p.Stats())
 	}
@@ -230,9 +229,7 @@ func TestRestart(t *testing.T) {
 	<-flushed
 	tracertest.NoError(t, first.Close())
 	// A process that was killed while it wrote left this.
-	if err := os.WriteFile(filepath.Join(first.Directory(), ".new"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(filepath.Join(first.Directory(), ".new"), []byte("{"), 0o600))
 
 	s.mu.Lock()
 	s.answer = nil
@@ -315,11 +312,7 @@ func TestTwoPushers(t *testing.T) {
 
 func TestAuthentication(t *testing.T) {
 	dir := t.TempDir()
-	secret := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		tracertest.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
+	secret := func(name, text string) string { return put(t, dir, name, text, 0o600) }
 	s := newServer(t)
 	var headers []string
 	s.answer = func(_ int, _ http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -380,14 +373,44 @@ func TestAuthentication(t *testing.T) {
 	})
 }
 
+// put writes a file into a folder, whatever the umask.
+func put(t *testing.T, dir, name, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	tracertest.NoError(t, os.WriteFile(path, []byte(text), mode))
+	tracertest.NoError(t, os.Chmod(path, mode))
+	return path
+}
+
+func TestReadSecret(t *testing.T) {
+	dir := t.TempDir()
+	for says, path := range map[string]string{
+		"mode 0644":          put(t, dir, "readable", "x", 0o644),
+		"mode 0640":          put(t, dir, "group", "x", 0o640),
+		"more than one line": put(t, dir, "lines", "a\r\nb", 0o600),
+		"is empty":           put(t, dir, "empty", "\n", 0o600),
+		"not a regular file": "/dev/null",
+		"regular file":       dir,
+		"no such file":       filepath.Join(dir, "none"),
+	} {
+		if secret, err := ReadSecret(path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q, %v, want %q", secret, err, says)
+		}
+	}
+
+	t.Run("of another user", func(t *testing.T) {
+		tracertest.NeedsRoot(t)
+		path := put(t, dir, "foreign", "x", 0o600)
+		tracertest.NoError(t, os.Chown(path, 65534, 65534))
+		if secret, err := ReadSecret(path); err == nil || !strings.Contains(err.Error(), "UID 65534") {
+			t.Errorf("%q, %v", secret, err)
+		}
+	})
+}
+
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
-	file := func(name, text string, mode os.FileMode) string {
-		path := filepath.Join(dir, name)
-		tracertest.NoError(t, os.WriteFile(path, []byte(text), mode))
-		tracertest.NoError(t, os.Chmod(path, mode))
-		return path
-	}
+	file := func(name string) string { return put(t, dir, name, "x", 0o600) }
 	public := filepath.Join(dir, "public")
 	tracertest.NoError(t, os.Mkdir(public, 0o700))
 	tracertest.NoError(t, os.Chmod(public, 0o777))
@@ -403,39 +426,33 @@ func TestOpenRefuses(t *testing.T) {
 	}
 
 	for says, o := range map[string]Options{
-		"is not the URL":       {URL: "pyroscope:4040"},
-		"is not the URL of":    {URL: "ftp://pyroscope"},
-		"is not the URL of a":  {URL: "http://"},
-		"cannot be parsed":     {URL: "http://me:secret@host:port%zz/"},
-		"a user or a password": {URL: "https://me:secret@host/"},
-		"has a query":          {URL: "http://host/?secret=1"},
-		"the tenant":           {URL: url, Tenant: "a\nX-Evil: 1"},
-		"a colon":              {URL: url, User: "a:b", PasswordFile: file("p", "x", 0o600)},
-		"needs a user":         {URL: url, PasswordFile: file("p", "x", 0o600)},
-		"a file with the":      {URL: url, User: "me"},
-		"not both":             {URL: url, User: "me", PasswordFile: file("p", "x", 0o600), TokenFile: file("t", "x", 0o600)},
-		"mode 0644":            {URL: url, TokenFile: file("readable", "x", 0o644)},
-		"mode 0640":            {URL: url, TokenFile: file("group", "x", 0o640)},
-		"more than one line":   {URL: url, TokenFile: file("lines", "a\r\nb", 0o600)},
-		"is empty":             {URL: url, TokenFile: file("empty", "\n", 0o600)},
-		"not a regular file":   {URL: url, TokenFile: "/dev/null"},
-		"over plain http":      {URL: "http://pyroscope", TokenFile: file("good", "x", 0o600)},
-		"would go over plain": {
-			URL: "http://127.evil", User: "me", PasswordFile: file("p", "x", 0o600),
-		},
-		"no such file":            {URL: url, TokenFile: filepath.Join(dir, "none")},
-		"is not the name of":      label("a-b", "x"),
-		"not the name of a label": label("1a", "x"),
-		"the label __name__":      label("__name__", "x"),
-		"the label phase":         label("phase", "x"),
-		"not printable":           label("a", "x\x1b"),
-		"longer than 200 bytes":   label("a", strings.Repeat("x", 201)),
-		"label a is empty":        label("a", ""),
-		"11 labels":               many,
-		"with mode 0700":          {URL: url, Spool: public},
-		"not a directory":         {URL: url, Spool: file("spool", "", 0o600)},
-		"a symbolic link":         {URL: url, Spool: link},
-		"size of the spool":       {URL: url, MaxSpoolBytes: -1},
+		"is not the URL":              {URL: "pyroscope:4040"},
+		"is not the URL of":           {URL: "ftp://pyroscope"},
+		"is not the URL of a":         {URL: "http://"},
+		"write http://pyroscope:4040": {},
+		"cannot be parsed":            {URL: "http://me:secret@host:port%zz/"},
+		"a user or a password":        {URL: "https://me:secret@host/"},
+		"has a query":                 {URL: "http://host/?secret=1"},
+		"the tenant":                  {URL: url, Tenant: "a\nX-Evil: 1"},
+		"a colon":                     {URL: url, User: "a:b", PasswordFile: file("p")},
+		"needs a user":                {URL: url, PasswordFile: file("p")},
+		"a file with the":             {URL: url, User: "me"},
+		"not both":                    {URL: url, User: "me", PasswordFile: file("p"), TokenFile: file("t")},
+		"over plain http":             {URL: "http://pyroscope", TokenFile: file("good")},
+		"would go over plain":         {URL: "http://127.evil", User: "me", PasswordFile: file("p")},
+		"no such file":                {URL: url, TokenFile: filepath.Join(dir, "none")},
+		"is not the name of":          label("a-b", "x"),
+		"not the name of a label":     label("1a", "x"),
+		"the label __name__":          label("__name__", "x"),
+		"the label phase":             label("phase", "x"),
+		"not printable":               label("a", "x\x1b"),
+		"longer than 200 bytes":       label("a", strings.Repeat("x", 201)),
+		"label a is empty":            label("a", ""),
+		"11 labels":                   many,
+		"with mode 0700":              {URL: url, Spool: public},
+		"not a directory":             {URL: url, Spool: file("spool")},
+		"a symbolic link":             {URL: url, Spool: link},
+		"size of the spool":           {URL: url, MaxSpoolBytes: -1},
 	} {
 		if o.Spool == "" {
 			o.Spool = filepath.Join(dir, "spool-of-all")

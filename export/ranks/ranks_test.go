@@ -34,6 +34,16 @@ func ranksOf(rates ...float64) (all []Rank) {
 	return all
 }
 
+// leakingThird are eight ranks of which rank 3 leaks.
+func leakingThird() []Rank { return ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1) }
+
+// oneLeaks is their result, with the places of rank 3 and of the median one.
+func oneLeaks() (r *Result, rank, median int) {
+	r = Find("", leakingThird(), 0.01)
+	rank, median, _ = r.Pair(nil)
+	return r, rank, median
+}
+
 func TestFind(t *testing.T) {
 	nan := math.NaN()
 	for what, test := range map[string]struct {
@@ -43,7 +53,7 @@ func TestFind(t *testing.T) {
 		first   string
 	}{
 		"one leaks": {
-			ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), OutcomeOutlier,
+			leakingThird(), OutcomeOutlier,
 			"6.0x as fast as the other 7 (median +10.0 MiB/min)", "rank 3",
 		},
 		"none leaks":     {ranksOf(10, 10.1, 9.9, 10.2, 9.8, 10, 10.1, 9.9), OutcomeNone, "of 8 ranks, rank 3 grows most", "rank 3"},
@@ -201,7 +211,7 @@ func TestLocalNumbers(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	all := ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1)
+	all := leakingThird()
 
 	withoutThird := slices.Concat(all[:3], all[4:])
 	ofTen := slices.Clone(withoutThird)
@@ -278,7 +288,7 @@ func TestOfJob(t *testing.T) {
 }
 
 func TestPair(t *testing.T) {
-	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
+	r := Find("", leakingThird(), 0.01)
 	rank, median, ok := r.Pair(nil)
 	if !ok || r.Ranks[rank].Name != "rank 3" || math.Abs(*r.Ranks[median].Rate-*r.Median) > 0.06*mib {
 		t.Errorf("%d, %d, %t", rank, median, ok)
@@ -327,8 +337,7 @@ func TestSite(t *testing.T) {
 		"less":          {map[string]int64{"step": 50}, map[string]int64{"step": 60}, SiteUnknown, ""},
 		"nothing":       {nil, nil, SiteUnknown, ""},
 	} {
-		r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
-		rank, median, _ := r.Pair(nil)
+		r, rank, median := oneLeaks()
 		if err := r.CompareProfiles(rank, median, profileOf(test.of), profileOf(test.with)); err != nil {
 			t.Fatal(what, err)
 		}
@@ -340,8 +349,7 @@ func TestSite(t *testing.T) {
 
 // Two ranks grow alike, and one was traced for longer.
 func TestTraceLengths(t *testing.T) {
-	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
-	rank, median, _ := r.Pair(nil)
+	r, rank, median := oneLeaks()
 
 	of := profileOf(map[string]int64{"step": 75 * mib})
 	with := profileOf(map[string]int64{"step": 6 * mib})
@@ -367,8 +375,7 @@ func TestTraceLengths(t *testing.T) {
 }
 
 func TestAlone(t *testing.T) {
-	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
-	rank, median, _ := r.Pair(nil)
+	r, rank, median := oneLeaks()
 	of := profileOf(map[string]int64{"step": 75 * mib})
 	tracertest.NoError(t, r.CompareProfiles(rank, median, of, nil))
 	var text bytes.Buffer
@@ -383,8 +390,7 @@ func TestAlone(t *testing.T) {
 
 // Without rows there is no table: no title, and no heading.
 func TestNoRows(t *testing.T) {
-	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
-	rank, median, _ := r.Pair(nil)
+	r, rank, median := oneLeaks()
 	of := profileOf(map[string]int64{"step": mib})
 	tracertest.NoError(t, r.CompareProfiles(rank, median, of, profileOf(nil)))
 	var text bytes.Buffer
@@ -399,13 +405,12 @@ func TestNoRows(t *testing.T) {
 // Names in summaries come from others.
 func TestHostileNames(t *testing.T) {
 	const name = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e"
-	all := ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1)
+	all := leakingThird()
 	all[3].Node, all[3].Where = name+strings.Repeat("n", 1000), name
 	r := Find(name, all, 0.01)
 	rank, median, _ := r.Pair(nil)
-	if err := r.CompareProfiles(rank, median, profileOf(map[string]int64{name: 5}), profileOf(nil)); err != nil {
-		t.Fatal(err)
-	}
+	of := profileOf(map[string]int64{name: 5})
+	tracertest.NoError(t, r.CompareProfiles(rank, median, of, profileOf(nil)))
 
 	var text, page, out bytes.Buffer
 	for _, err := range []error{r.WriteText(&text, 20), r.WriteHTML(&page), r.WriteJSON(&out)} {

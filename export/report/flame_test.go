@@ -1,31 +1,23 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// flameSum is the memory of a function: itself, and with all that it calls.
-type flameSum struct{ flat, cum int64 }
-
 // functionSums sums a flame graph by function, a function that calls itself once.
-func functionSums(f *flameData) map[string]flameSum {
-	sums := make(map[string]flameSum)
+func functionSums(f *flameData) map[string]exporttest.Sum {
+	sums := make(map[string]exporttest.Sum)
 	var walk func(n *flameNode, above map[string]bool)
 	walk = func(n *flameNode, above map[string]bool) {
 		name, _, _ := strings.Cut(f.Names[n.Name], " (")
@@ -37,39 +29,13 @@ func functionSums(f *flameData) map[string]flameSum {
 			walk(&n.Children[i], below)
 		}
 		sum := sums[name]
-		sum.flat += flat
+		sum.Flat += flat
 		if !above[name] {
-			sum.cum += n.Resident
+			sum.Cum += n.Resident
 		}
 		sums[name] = sum
 	}
 	walk(&f.Root, map[string]bool{})
-	return sums
-}
-
-// pprofSums are flat and cum of each function by go tool pprof, without stacks that shrank.
-func pprofSums(t *testing.T, p *pprof.Profile) map[string]flameSum {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), folder.GrowthFile)
-	var file bytes.Buffer
-	tracertest.NoError(t, p.Write(&file))
-	tracertest.NoError(t, os.WriteFile(path, file.Bytes(), 0o600))
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-nodefraction=0",
-		"-nodecount=1000000", path).Output()
-	tracertest.NoError(t, err)
-	sums := make(map[string]flameSum)
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		if len(fields) < 6 || !strings.HasSuffix(fields[1], "%") {
-			continue
-		}
-		flat, err := strconv.ParseInt(strings.TrimSuffix(fields[0], "B"), 10, 64)
-		cum, err2 := strconv.ParseInt(strings.TrimSuffix(fields[3], "B"), 10, 64)
-		if err != nil || err2 != nil {
-			t.Errorf("go tool pprof says %s", line)
-		}
-		sums[strings.Join(fields[5:], " ")] = flameSum{flat, cum}
-	}
 	return sums
 }
 
@@ -90,7 +56,7 @@ func drawn(t *testing.T, held ...growth.Holding) *flameData {
 func TestFlame(t *testing.T) {
 	t.Run("numbers of pprof", func(t *testing.T) {
 		held := slices.Delete(holdings(), 1, 2)
-		want, f := pprofSums(t, built(t, held...)), drawn(t, held...)
+		want, f := exporttest.Top(t, exporttest.ProfileFile(t, built(t, held...))), drawn(t, held...)
 		got := functionSums(f)
 		for function, sum := range want {
 			if got[function] != sum {
@@ -156,7 +122,7 @@ func TestFlame(t *testing.T) {
 		}
 		f := drawn(t, held...)
 		small := functionSums(f)[smallName]
-		if len(f.Root.Children) != 2 || small.cum != 500 || f.Root.Resident != 1_000_500 ||
+		if len(f.Root.Children) != 2 || small.Cum != 500 || f.Root.Resident != 1_000_500 ||
 			f.Note != "100 functions are too small to be drawn: see (small)." {
 			t.Errorf("%d children, %+v, %q", len(f.Root.Children), small, f.Note)
 		}

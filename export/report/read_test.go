@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
@@ -113,9 +114,7 @@ func TestRead(t *testing.T) {
 		} {
 			files[folder.SummaryFile] = content
 			_, err := Read(folderOf(t, files))
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %q", err, want)
-			}
+			exporttest.WantError(t, err, want)
 		}
 	})
 

@@ -83,7 +83,7 @@ func TestTimeline(t *testing.T) {
 		}
 		for name, edit := range map[string]func(*summary.Summary){
 			"steps":  func(s *summary.Summary) { s.Axis = summary.AxisSteps },
-			"late":   func(s *summary.Summary) { s.PlateauFrom = pointer(300.0) },
+			"late":   func(s *summary.Summary) { s.PlateauFrom = new(300.0) },
 			"unsure": func(s *summary.Summary) { s.RateLow = nil },
 		} {
 			s := leakingSummary()

@@ -23,8 +23,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func pointer[T any](value T) *T { return &value }
-
 const mib = 1 << 20
 
 // leakingTrace is a trace of five minutes that has all that a report can show.
@@ -56,28 +54,28 @@ func leakingSummary() summary.Summary {
 		Processes: []summary.TreeProcess{
 			{
 				PID: 41, Role: growth.RoleLauncher, Command: "uv run", LastS: 300,
-				StartBytes: pointer[int64](9 * mib),
+				StartBytes: new(int64(9 * mib)),
 			},
 			{
-				PID: 42, Parent: 41, Role: growth.RoleRank, Rank: pointer(3), Command: "python3",
-				Traced: true, LastS: 300, EndBytes: pointer[int64](620 * mib),
+				PID: 42, Parent: 41, Role: growth.RoleRank, Rank: new(3), Command: "python3",
+				Traced: true, LastS: 300, EndBytes: new(int64(620 * mib)),
 				Verdict: verdict.ClassLeak,
 			},
 		},
 		Outlier: &summary.Outlier{
 			PID: 7, Rank: 3, Ranks: 8, RateBytesPerMin: 60 * mib, OthersBytesPerMin: 10 * mib,
-			Ratio: pointer(6.), Z: pointer(98.), Chance: 0.002, Site: conclude.SiteSame,
+			Ratio: new(6.), Z: new(98.), Chance: 0.002, Site: conclude.SiteSame,
 		},
 		Groups: []summary.Group{{
-			Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib),
+			Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: new(int64(90 * mib)),
 			Verdict: verdict.ClassGrowing,
 		}},
 		Limit: &summary.Limit{Of: "cgroup", HeadroomBytes: 1800 * mib},
-		Steps: &summary.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](104858)},
+		Steps: &summary.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: new(int64(104858))},
 		Marks: []summary.Mark{{AtS: 61.5, Text: "epoch 1"}},
 		Suspects: []summary.Suspect{{
 			Component: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib,
-			BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3,
+			BytesPerMin: 60 * mib, Share: new(0.98), Explains: 1, Stacks: 3,
 			Callers: []string{"augment (/src/train.py:47)"}, StackIDs: []string{"abc"},
 		}},
 		Objects: sampleObjects(), Keepers: sampleKeepers(),
@@ -88,18 +86,18 @@ func leakingSummary() summary.Summary {
 				Reason: growth.SourceOther, Detail: "permission denied",
 			}},
 		},
-		BaselineS: pointer(60.0),
+		BaselineS: new(60.0),
 		RSS: summary.RSS{
-			StartBytes: pointer[int64](80 * mib), BaselineBytes: pointer[int64](380 * mib),
-			EndBytes: pointer[int64](620 * mib), GrowthBytesPerMin: pointer[int64](60 * mib),
+			StartBytes: new(int64(80 * mib)), BaselineBytes: new(int64(380 * mib)),
+			EndBytes: new(int64(620 * mib)), GrowthBytesPerMin: new(int64(60 * mib)),
 		},
 		SnapshotsS: []float64{0, 60, 180, 300},
 		Accumulating: []summary.Accumulation{{
 			Rank: 1, Function: "memory_get_block", Module: "/lib/_imaging.so",
 			Kind: growth.KindMmap, Objects: 1956, Bytes: 230 * mib,
-			BytesPerMin: pointer[int64](57 * mib), Share: 0.97,
-			Trend: growth.TrendAccumulating, Component: "pil", RateLow: pointer[int64](55 * mib),
-			RateHigh: pointer[int64](59 * mib), AgeS: pointer(61.0),
+			BytesPerMin: new(int64(57 * mib)), Share: 0.97,
+			Trend: growth.TrendAccumulating, Component: "pil", RateLow: new(int64(55 * mib)),
+			RateHigh: new(int64(59 * mib)), AgeS: new(61.0),
 			HistoryBytes: []int64{0, 10 * mib, 120 * mib, 240 * mib},
 			Stack: []string{
 				"memory_get_block (/lib/_imaging.so)", "resize (/src/Image.py:2192)",
@@ -110,11 +108,11 @@ func leakingSummary() summary.Summary {
 		Breakdown:   sampleBreakdown(),
 		Residents: []summary.Resident{
 			{
-				Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib),
-				EndBytes: pointer[int64](620 * mib), Scanned: 0.5, Arenas: 8,
-				Threads: pointer[int64](9),
+				Process: 42, Traced: true, HeapTraced: true, StartBytes: new(int64(380 * mib)),
+				EndBytes: new(int64(620 * mib)), Scanned: 0.5, Arenas: 8,
+				Threads: new(int64(9)),
 			},
-			{Process: 50, EndBytes: pointer[int64](90 * mib)},
+			{Process: 50, EndBytes: new(int64(90 * mib))},
 		},
 		Advice: []advice.Advice{
 			{About: advice.AboutRetained, PID: 42, Bytes: 90 * mib, RSSShare: 0.25, Arenas: 1},
@@ -122,10 +120,10 @@ func leakingSummary() summary.Summary {
 		},
 		Losses: []growth.Loss{{Kind: growth.LossUnknownStacks, Count: 3}},
 		Overhead: &summary.Overhead{
-			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
+			Limit: 0.03, Slowdown: new(0.019), InProbesS: new(4.2), OwnS: 1.5, TracedS: 300,
 			Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
-			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823),
-			StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{
+			StepBeforeS: new(0.1821), StepBetweenS: new(0.1823),
+			StepSinceS: new(0.1839), Changes: []summary.OverheadChange{
 				{
 					AtS: 20, Mode: growth.HeapBursts,
 					OverheadChange: growth.OverheadChange{
@@ -138,14 +136,14 @@ func leakingSummary() summary.Summary {
 			},
 		},
 	}
-	s.Spikes.Spans = []summary.SpikeSpan{{From: pointer(100.0), To: pointer(110.0)}}
+	s.Spikes.Spans = []summary.SpikeSpan{{From: new(100.0), To: new(110.0)}}
 	return s
 }
 
 // sampleObjects are of a process whose pictures become more.
 func sampleObjects() *summary.Objects {
 	return &summary.Objects{
-		Python: "3.11", BeforeS: pointer(60.0), AfterS: 300, Share: 0.5,
+		Python: "3.11", BeforeS: new(60.0), AfterS: 300, Share: 0.5,
 		Types: []summary.TypeGrowth{{
 			Type: "PIL.Image.Image", Before: 100, After: 1944, Bytes: 3 * mib, PerMin: 461,
 			LowPerMin: 455, HighPerMin: 467,
@@ -155,10 +153,10 @@ func sampleObjects() *summary.Objects {
 		},
 		Tensors: []summary.TensorGroup{{
 			DType: "float32", Shape: []int64{64, 3, 224, 224}, Device: "cpu", Storages: 12,
-			Tensors: 24, Bytes: 440 * mib, GrowthBytes: pointer[int64](36 * mib),
-			GrowthTensors: pointer(3), StackID: "abc",
+			Tensors: 24, Bytes: 440 * mib, GrowthBytes: new(int64(36 * mib)),
+			GrowthTensors: new(3), StackID: "abc",
 		}},
-		InCPPOnlyBytes: pointer[int64](100 * mib), Missing: "objects above 512 bytes",
+		InCPPOnlyBytes: new(int64(100 * mib)), Missing: "objects above 512 bytes",
 		Inconsistent: 1,
 	}
 }
@@ -186,9 +184,9 @@ func sampleKeepers() []summary.Keeper {
 // spikeMemory is of a validation that holds 64 MiB each minute.
 func spikeMemory() *summary.SpikeMemory {
 	return &summary.SpikeMemory{
-		Count: 4, PeakBytes: 66 * mib, PeriodS: pointer(60.0), ExtraSnapshots: 2,
+		Count: 4, PeakBytes: 66 * mib, PeriodS: new(60.0), ExtraSnapshots: 2,
 		Captured: &summary.CapturedSpike{
-			AtS: 105, BeforeS: 100, AfterS: pointer(115.0), Bytes: 65 * mib,
+			AtS: 105, BeforeS: 100, AfterS: new(115.0), Bytes: 65 * mib,
 			Stacks: []summary.Accumulation{{
 				Rank: 1, Function: "validate", Kind: growth.KindMmap, Bytes: 64 * mib, Share: 0.98,
 				Component: "eval.py", Stack: []string{"validate (/src/eval.py:31)"},
@@ -424,8 +422,8 @@ func gpuSummary() summary.GPUMemory {
 	}
 	curve := func(name string, start, end int64, class verdict.Class) summary.GPUCurve {
 		return summary.GPUCurve{
-			Name: name, StartBytes: pointer(start * mib), EndBytes: pointer(end * mib),
-			Class: class, BytesPerMin: pointer[int64](120 * mib),
+			Name: name, StartBytes: new(start * mib), EndBytes: new(end * mib),
+			Class: class, BytesPerMin: new(int64(120 * mib)),
 		}
 	}
 	row := func(
@@ -445,7 +443,7 @@ func gpuSummary() summary.GPUMemory {
 			curve(summary.GPUAllocated, 1120, 1600, verdict.ClassLeak),
 			{Name: summary.GPUDriver, Class: verdict.ClassSuspected},
 		},
-		HeadroomBytes: pointer[int64](78 * gib),
+		HeadroomBytes: new(int64(78 * gib)),
 		Breakdown: []summary.GPUBreakdownRow{
 			row(growth.KindCudaBlock, "train.py", "forward (/src/model.py:31)", 900, 900),
 			row(growth.KindCudaBlock, "train.py", "remember (/src/train.py:19)", 120, 600),
@@ -455,15 +453,15 @@ func gpuSummary() summary.GPUMemory {
 		},
 		Suspects: []summary.Suspect{{
 			Component: "train.py", Function: "remember (/src/train.py:19)", Bytes: 480 * mib,
-			BytesPerMin: 120 * mib, Share: pointer(0.99), Explains: 1, Stacks: 1,
+			BytesPerMin: 120 * mib, Share: new(0.99), Explains: 1, Stacks: 1,
 			Callers: []string{"main (/src/train.py:40)"},
 		}},
 		Accumulating: []summary.Accumulation{{
 			Rank: 1, Function: "remember", Kind: growth.KindCudaBlock, Objects: 240,
-			Bytes: 480 * mib, BytesPerMin: pointer[int64](120 * mib), Share: 1,
+			Bytes: 480 * mib, BytesPerMin: new(int64(120 * mib)), Share: 1,
 			Trend: growth.TrendAccumulating, Component: "train.py",
-			RateLow: pointer[int64](120 * mib), RateHigh: pointer[int64](120 * mib),
-			AgeS: pointer(120.0), HistoryBytes: []int64{0, 120 * mib, 360 * mib, 600 * mib},
+			RateLow: new(int64(120 * mib)), RateHigh: new(int64(120 * mib)),
+			AgeS: new(120.0), HistoryBytes: []int64{0, 120 * mib, 360 * mib, 600 * mib},
 			Stack: []string{"remember (/src/train.py:19)", "main (/src/train.py:40)"},
 		}},
 	}

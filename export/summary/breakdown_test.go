@@ -189,9 +189,9 @@ func TestResidentsOf(t *testing.T) {
 		{PID: 3, RSS: 30, Threads: 3}, {PID: 1, RSS: growth.Unknown, Threads: 4, Arenas: 2},
 	}
 	want := []Resident{
-		{Process: 3, EndBytes: pointer[int64](30), Threads: pointer[int64](3)},
-		{Process: 1, StartBytes: pointer[int64](10), Threads: pointer[int64](4), Arenas: 2},
-		{Process: 2, StartBytes: pointer[int64](20)},
+		{Process: 3, EndBytes: new(int64(30)), Threads: new(int64(3))},
+		{Process: 1, StartBytes: new(int64(10)), Threads: new(int64(4)), Arenas: 2},
+		{Process: 2, StartBytes: new(int64(20))},
 	}
 	if got := ResidentsOf(start, end); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

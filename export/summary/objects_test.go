@@ -182,13 +182,9 @@ func TestSearchesOf(t *testing.T) {
 	})}
 
 	written, err := json.Marshal(s.Keepers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	var back Summary
-	if err := json.Unmarshal(written, &back.Keepers); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(written, &back.Keepers))
 	back.DurationS = s.DurationS
 	got := SearchesOf(&back, 7)
 	if len(got) != 1 || got[0].PID != 7 || got[0].Elapsed != 78*time.Second || len(got[0].Paths) != 2 {

@@ -20,8 +20,6 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-func pointer[T any](value T) *T { return &value }
-
 func summary() Summary {
 	return Summary{
 		Version:     "v0.1.0",
@@ -39,22 +37,22 @@ func summary() Summary {
 		Processes: []TreeProcess{
 			{
 				PID: 4200, Parent: 1, Role: growth.RoleLauncher, Command: "uv run trainer",
-				LastS: 300, StartBytes: pointer[int64](9 << 20),
+				LastS: 300, StartBytes: new(int64(9 << 20)),
 			},
 			{
-				PID: 4242, Parent: 4200, Role: growth.RoleRank, Rank: pointer(0),
+				PID: 4242, Parent: 4200, Role: growth.RoleRank, Rank: new(0),
 				Command: "trainer", Traced: true, FirstS: 1, LastS: 300, Verdict: verdict.ClassLeak,
 			},
 		},
 		Groups: []Group{
 			{
 				Role: growth.RoleCompileWorker, Processes: 20,
-				EachBytes: pointer[int64](400 << 20), PrivateBytes: pointer[int64](1 << 30),
+				EachBytes: new(int64(400 << 20)), PrivateBytes: new(int64(1 << 30)),
 				Verdict: verdict.ClassPlateau,
 			},
 		},
 		Limit:         &Limit{Of: "cgroup", HeadroomBytes: 7 << 30},
-		Steps:         &Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](1 << 20)},
+		Steps:         &Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: new(int64(1 << 20))},
 		Marks:         []Mark{{AtS: 61.5, Text: "epoch 1"}},
 		Suspects:      []Suspect{SuspectOf(sampleSuspect())},
 		Kernel:        "6.8.0",
@@ -66,10 +64,10 @@ func summary() Summary {
 				Reason: growth.SourceOther, Detail: "permission denied",
 			}},
 		},
-		BaselineS: pointer(60.0),
+		BaselineS: new(60.0),
 		RSS: RSS{
-			StartBytes: pointer[int64](0), BaselineBytes: pointer[int64](1 << 30),
-			EndBytes: pointer[int64](2 << 30), GrowthBytesPerMin: BytesPerMin(1<<30, 4*time.Minute),
+			StartBytes: new(int64(0)), BaselineBytes: new(int64(1 << 30)),
+			EndBytes: new(int64(2 << 30)), GrowthBytesPerMin: BytesPerMin(1<<30, 4*time.Minute),
 		},
 		Live: LiveOf(holdings()),
 		Mappings: MappingsOf(growth.MappingTotals{
@@ -112,10 +110,10 @@ func summary() Summary {
 			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
 		},
 		Overhead: &Overhead{
-			Limit: 0.03, Slowdown: pointer(0.019), WaitedS: pointer(0.3), ShimS: pointer(0.4), InProbesS: pointer(4.2), OwnS: 1.5,
+			Limit: 0.03, Slowdown: new(0.019), WaitedS: new(0.3), ShimS: new(0.4), InProbesS: new(4.2), OwnS: 1.5,
 			TracedS: 300,
 			Mode:    growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
-			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),
+			IntervalBytes: 64 << 10, StepBeforeS: new(0.1821), StepSinceS: new(0.1839),
 			Changes: []OverheadChange{
 				{AtS: 2.5, Mode: growth.HeapBursts, OverheadChange: growth.OverheadChange{
 					Reason: growth.OverheadExpensive, Source: "heap", Share: 0.41, Length: 0.5,

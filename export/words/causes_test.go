@@ -1,6 +1,7 @@
 package words
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -22,6 +23,14 @@ func mustSay(t *testing.T, text string, words ...string) {
 		if !strings.Contains(text, word) || strings.Contains(text, "\n") || strings.Contains(text, "%!") {
 			t.Errorf("%q does not say %q in one line", text, word)
 		}
+	}
+}
+
+// mustBe wants a text or lines, in a case that the last arguments name.
+func mustBe[T string | []string](t *testing.T, got, want T, name ...any) {
+	t.Helper()
+	if has, wants := fmt.Sprintf("%q", got), fmt.Sprintf("%q", want); has != wants {
+		t.Errorf("%v: %s, want %s", name, has, wants)
 	}
 }
 
@@ -77,9 +86,7 @@ func TestDiagnosis(t *testing.T) {
 		Confidence: diagnosis.High,
 	}
 	const want = "fragmentation: 97% of the growth is freed memory that malloc keeps (high confidence)"
-	if got := Diagnosis(freed); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	mustBe(t, Diagnosis(freed), want)
 
 	freed.Walked = true
 	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "near the end (high")

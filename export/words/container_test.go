@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 )
 
 func TestContainerNotes(t *testing.T) {
-	const mib = 1 << 20
 	limit := int64(2048 * mib)
 	beside := []summary.ContainerRow{
 		{
@@ -37,9 +35,7 @@ func TestContainerNotes(t *testing.T) {
 				"(+30.0 MiB)",
 		}},
 	} {
-		if got := containerNotes(&summary.Summary{Container: c.container}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, containerNotes(&summary.Summary{Container: c.container}), c.want, name)
 	}
 }
 
@@ -70,7 +66,6 @@ func TestContainerLabels(t *testing.T) {
 
 // Files in RAM that have no path are named by their holder.
 func TestOutsideWhere(t *testing.T) {
-	const mib = 1 << 20
 	s := &summary.Summary{
 		Outside: &summary.Outside{Kind: conclude.OutsideFiles, InCgroup: true},
 		Container: &summary.Container{Rows: []summary.ContainerRow{
@@ -81,9 +76,7 @@ func TestOutsideWhere(t *testing.T) {
 		}},
 	}
 	want := []string{"172 smaller files of PID 5 (python3), +180 MiB"}
-	if got := outsideWhere(s); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, outsideWhere(s), want)
 	if got := unlinkStep(s); !strings.HasPrefix(got, "close or unlink the files in RAM") {
 		t.Errorf("%q: none of them has a path", got)
 	}
@@ -95,7 +88,6 @@ func TestOutsideWhere(t *testing.T) {
 // Memory of a container that the tree does not hold is named by its process or by the kernel's
 // kind.
 func TestOutsideWho(t *testing.T) {
-	const mib = 1 << 20
 	grown := func(by int64) *summary.Outside {
 		return &summary.Outside{
 			Kind: conclude.OutsideProcesses, InCgroup: true, GrowthBytes: by * mib,
@@ -128,12 +120,8 @@ func TestOutsideWho(t *testing.T) {
 		"kind of kernel":   {outsideWhere(kernel(slab, sockets)), "buffers of sockets, +80.0 MiB"},
 		"kernel by itself": {outsideWhere(kernel(slab, sockets, rest)), ""},
 	} {
-		if got := strings.Join(c.got[:min(1, len(c.got))], ""); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, strings.Join(c.got[:min(1, len(c.got))], ""), c.want, name)
 	}
 	together := &summary.Together{PIDs: []int{5}, Outside: conclude.OutsideKernel}
-	if got := othersText(together); got != "PID 5 and memory of the kernel" {
-		t.Errorf("%q", got)
-	}
+	mustBe(t, othersText(together), "PID 5 and memory of the kernel")
 }

@@ -30,9 +30,7 @@ func TestGPURow(t *testing.T) {
 		{"of a later version", "", "", false, "of a later version"},
 	} {
 		row := summary.GPUBreakdownRow{Kind: test.kind, GPU: test.gpu, Function: test.function}
-		if got := GPURow(row, test.several); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		mustBe(t, GPURow(row, test.several), test.want)
 	}
 }
 
@@ -47,8 +45,8 @@ func TestGPULines(t *testing.T) {
 	d := summary.GPUMemory{
 		Verdict: summary.Verdict{
 			Class: verdict.ClassLeak, WhyCode: verdict.ReasonAfterWarmup,
-			Rate: known(5.0 * (1 << 20)), RateLow: known(4.9 * (1 << 20)),
-			RateHigh: known(5.1 * (1 << 20)), ToLimit: known(3600.0),
+			Rate: new(5.0 * (1 << 20)), RateLow: new(4.9 * (1 << 20)),
+			RateHigh: new(5.1 * (1 << 20)), ToLimit: new(3600.0),
 		},
 		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
 		GPUUnknown: growth.GPUUnknown{Reason: growth.GPUNotListed},
@@ -56,7 +54,7 @@ func TestGPULines(t *testing.T) {
 			{Name: "reserved", EndBytes: &end},
 			{
 				Name: "allocated", StartBytes: &start, EndBytes: &end,
-				BytesPerMin: known[int64](5 << 20), Class: verdict.ClassSpikyPlateau,
+				BytesPerMin: new(int64(5 << 20)), Class: verdict.ClassSpikyPlateau,
 			},
 		},
 	}
@@ -68,9 +66,7 @@ func TestGPULines(t *testing.T) {
 		GPUAdvice(&d),
 		"NVML's count is unknown: NVML does not list the process",
 	}
-	if got := GPULines(d); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	mustBe(t, GPULines(d), want)
 	d.Reason, d.Curves = "", nil
 	if got := GPULines(d); len(got) != 4 || strings.Contains(strings.Join(got, ""), "→") {
 		t.Errorf("without curves: %q", got)
@@ -100,9 +96,7 @@ func TestGPUCountUnknown(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := GPUCountUnknown(summary.GPUMemory{}); got != "" {
-		t.Errorf("%q where it is known", got)
-	}
+	mustBe(t, GPUCountUnknown(summary.GPUMemory{}), "")
 }
 
 func TestGPUSums(t *testing.T) {
@@ -159,9 +153,7 @@ func TestGPUSums(t *testing.T) {
 			summary.GPUUsed: "used, as NVML counts", summary.GPUReserved: "all that is known",
 		} {
 			d := summary.GPUMemory{Curves: []summary.GPUCurve{{Name: curve}}}
-			if got := GPUTotalLabel(d); got != want {
-				t.Errorf("of %s: %q, want %q", curve, got, want)
-			}
+			mustBe(t, GPUTotalLabel(d), want, curve)
 		}
 	})
 }

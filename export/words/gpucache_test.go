@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,14 +10,12 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-const mebibyte = 1 << 20
-
 // kept has blocks of 2 MiB in a number of segments of a size in MiB.
 func kept(segments int, size int64) summary.GPUPinner {
 	return summary.GPUPinner{
 		GPU: "0", DType: "float32", Shape: []int64{512, 1024}, Blocks: segments,
-		Bytes: 2 * mebibyte * int64(segments), Segments: segments,
-		GainBytes: size * mebibyte * int64(segments),
+		Bytes: 2 * mib * int64(segments), Segments: segments,
+		GainBytes: size * mib * int64(segments),
 	}
 }
 
@@ -36,9 +33,7 @@ func TestPinnerText(t *testing.T) {
 		"3 blocks (6.00 MiB) keep 3 segments (60.0 MiB)":                       unknown,
 		"1 block (2.00 MiB) keeps a page (20.0 MiB)":                           onePage,
 	} {
-		if got := PinnerText(&p); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, PinnerText(&p), want)
 	}
 }
 
@@ -62,9 +57,7 @@ func TestPinnerSite(t *testing.T) {
 		},
 	} {
 		p := summary.GPUPinner{Blocks: 5, Function: c.function, Sampled: c.sampled}
-		if got := pinnerSite(&p, c.room); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, pinnerSite(&p, c.room), c.want, name)
 	}
 }
 
@@ -111,7 +104,7 @@ func TestExpandableAdvice(t *testing.T) {
 // A name is cut after some bytes. The advice has room below that.
 func TestGPUCacheAdvice(t *testing.T) {
 	t.Parallel()
-	rate := int64(123 * mebibyte)
+	rate := int64(123 * mib)
 	growing := func(name string) summary.GPUCurve {
 		return summary.GPUCurve{Name: name, Class: verdict.ClassLeak, BytesPerMin: &rate}
 	}
@@ -122,9 +115,7 @@ func TestGPUCacheAdvice(t *testing.T) {
 			Curves:    []summary.GPUCurve{growing(summary.GPUReserved), growing(summary.GPUAllocated)},
 			Diagnosis: string(d),
 		}
-		if got := GPUAdvice(g); got != gpuAdvice(g) {
-			t.Errorf("%s is cut: %s", d, got)
-		}
+		mustBe(t, GPUAdvice(g), gpuAdvice(g), d)
 	}
 }
 
@@ -133,12 +124,12 @@ func TestGPUCacheLines(t *testing.T) {
 	g := &summary.GPUMemory{Cache: &summary.GPUCache{
 		Pools: []summary.GPUCachePool{
 			{
-				GPU: "0", Segments: 45, ReservedBytes: 900 * mebibyte, AllocatedBytes: 80 * mebibyte,
-				PinnedBytes: 720 * mebibyte, ReturnableBytes: 100 * mebibyte,
+				GPU: "0", Segments: 45, ReservedBytes: 900 * mib, AllocatedBytes: 80 * mib,
+				PinnedBytes: 720 * mib, ReturnableBytes: 100 * mib,
 			},
 			{
-				GPU: "0", Kind: growth.GPUPoolUser, Segments: 5, ReservedBytes: 100 * mebibyte,
-				AllocatedBytes: 36 * mebibyte,
+				GPU: "0", Kind: growth.GPUPoolUser, Segments: 5, ReservedBytes: 100 * mib,
+				AllocatedBytes: 36 * mib,
 			},
 		},
 		Pinners: []summary.GPUPinner{kept(40, 20)},
@@ -148,20 +139,14 @@ func TestGPUCacheLines(t *testing.T) {
 			"720 MiB beside blocks in use",
 		"40 tensors float32 [512, 1024] (80.0 MiB) keep 40 segments (800 MiB)",
 	}
-	if got := gpuCacheLines(g); !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q", got, want)
-	}
+	mustBe(t, gpuCacheLines(g), want)
 
 	g.Cache.ChangedSegments = 2
 	want[0] = strings.Replace(want[0], "reserved", "reserved at least", 1)
-	if got := gpuCacheLines(g); !slices.Equal(got, want) {
-		t.Errorf("without some segments: %q\nwant %q", got, want)
-	}
+	mustBe(t, gpuCacheLines(g), want, "without some segments")
 
-	g.Cache.Pools[0].PinnedBytes = 63 * mebibyte // too little to be worth a line
+	g.Cache.Pools[0].PinnedBytes = 63 * mib // too little to be worth a line
 	g.Cache.Pools[0].ReturnableBytes = 0
-	g.Cache.Pools[1].AllocatedBytes = 40 * mebibyte
-	if got := gpuCacheLines(g); got != nil {
-		t.Errorf("of little: %q", got)
-	}
+	g.Cache.Pools[1].AllocatedBytes = 40 * mib
+	mustBe(t, gpuCacheLines(g), nil, "of little")
 }

@@ -2,7 +2,6 @@ package words
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 )
 
@@ -21,9 +20,7 @@ func TestStackSites(t *testing.T) {
 			"train.py:9  at module level",
 		},
 	} {
-		if got := StackSites(stack, most); !slices.Equal(got, want) {
-			t.Errorf("%d lines: got %q, want %q", most, got, want)
-		}
+		mustBe(t, StackSites(stack, most), want, most)
 	}
 	if got := StackSites(stack[:2], 6); len(got) != 2 {
 		t.Errorf("a short stack: %q", got)

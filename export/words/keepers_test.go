@@ -3,7 +3,6 @@ package words
 import (
 	"encoding/json"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // theStack is the stack of the first suspect.
@@ -85,139 +85,94 @@ func TestKeptBy(t *testing.T) {
 	errors := pathTo("errors", 8)
 	errors.Links = append(errors.Links, keeper.Link{Type: "traceback", Entries: -1})
 
+	const (
+		limit   = "give leaky_trainer.cache a limit, or remove entries when done"
+		collect = "call gc.collect() now and then, or break the cycles of references"
+	)
+	one := func(path keeper.Path) keeper.Search {
+		return keeper.Search{Samples: 8, Paths: []keeper.Path{path}}
+	}
+	without := func(reason keeper.Reason, few ...keeper.Path) keeper.Search {
+		return keeper.Search{Samples: 8, Paths: few, Reason: reason}
+	}
+	garbage := func(collections int) keeper.Search {
+		return keeper.Search{
+			Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: collections,
+			CollectionsTime: 5 * time.Minute,
+		}
+	}
+	most, halfway := one(pathTo("cache", 6)), one(pathTo("cache", 8))
+	most.Reason = keeper.ReasonUnreferenced
+	halfway.Elapsed, halfway.IsEarlier = 25*time.Second, true
+	two := one(pathTo("cache", 8))
+	two.Paths = append(two.Paths, pathTo("seen", 7), pathTo("x", 6))
+
 	for name, c := range map[string]struct {
-		of    keeper.Search
-		where []string
-		next  string
+		of   keeper.Search
+		kept string // the last line of WHERE
+		next string
 	}{
-		"all samples": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{pathTo("cache", 8)}},
-			[]string{where, call, cache},
-			"give leaky_trainer.cache a limit, or remove entries when done",
-		},
-		"most samples": {
-			keeper.Search{
-				Samples: 8, Paths: []keeper.Path{pathTo("cache", 6)},
-				Reason: keeper.ReasonUnreferenced,
-			},
-			[]string{where, call, cache + ", in 6 of 8 samples"},
-			"give leaky_trainer.cache a limit, or remove entries when done",
-		},
-		"two paths": {
-			keeper.Search{
-				Samples: 8,
-				Paths:   []keeper.Path{pathTo("cache", 8), pathTo("seen", 7), pathTo("x", 6)},
-			},
-			[]string{
-				where, cache,
-				"also kept by leaky_trainer.seen (dict, 10,512 entries, +461/min), " +
-					"in 7 of 8 samples",
-			},
-			"give leaky_trainer.cache a limit, or remove entries when done",
-		},
-		"half-way": {
-			keeper.Search{
-				Samples: 8, Paths: []keeper.Path{pathTo("cache", 8)}, Elapsed: 25 * time.Second,
-				IsEarlier: true,
-			},
-			[]string{
-				where, call,
-				"at 25s: kept by leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image",
-			},
-			"give leaky_trainer.cache a limit, or remove entries when done",
-		},
+		"all samples":  {one(pathTo("cache", 8)), cache, limit},
+		"most samples": {most, cache + ", in 6 of 8 samples", limit},
+		"half-way":     {halfway, "at 25s: " + cache, limit},
 		"few samples": {
-			keeper.Search{
-				Samples: 8, Paths: []keeper.Path{pathTo("cache", 3)}, Reason: keeper.ReasonNative,
-			},
-			[]string{where, call, "kept by: not found (by memory of native code without a name)"},
-			find,
+			without(keeper.ReasonNative, pathTo("cache", 3)),
+			"kept by: not found (by memory of native code without a name)", find,
 		},
 		"none": {
-			keeper.Search{Samples: 8, Reason: keeper.ReasonUnreferenced},
-			[]string{where, call, "kept by: not found (no reference was found)"},
-			find,
+			without(keeper.ReasonUnreferenced), "kept by: not found (no reference was found)", find,
 		},
 		"unread": {
-			keeper.Search{Samples: 8, Reason: keeper.ReasonUnsupported},
-			[]string{where, call, "kept by: not found (the objects of this Python cannot be read)"},
-			find,
+			without(keeper.ReasonUnsupported),
+			"kept by: not found (the objects of this Python cannot be read)", find,
 		},
 		"garbage": {
-			keeper.Search{
-				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage,
-				CollectionsTime: 5 * time.Minute,
-			},
-			[]string{
-				where, call,
-				"garbage: waits for gc; generation 2 has not run in 5m of tracing",
-			},
-			"call gc.collect() now and then, or break the cycles of references",
+			garbage(0), "garbage: waits for gc; generation 2 has not run in 5m of tracing", collect,
 		},
 		"garbage, collected": {
-			keeper.Search{
-				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: 3,
-				CollectionsTime: 4 * time.Minute,
-			},
-			[]string{
-				where, call,
-				"garbage: waits for gc; generation 2 has run 3 times in 4m of tracing",
-			},
-			"call gc.collect() now and then, or break the cycles of references",
+			garbage(3), "garbage: waits for gc; generation 2 has run 3 times in 5m of tracing", collect,
 		},
-		"garbage, unknown collections": {
-			keeper.Search{Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: -1},
-			[]string{where, call, "garbage: waits for gc"},
-			"call gc.collect() now and then, or break the cycles of references",
-		},
+		"garbage, unknown collections": {garbage(-1), "garbage: waits for gc", collect},
 		"static variable": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{static}},
-			[]string{where, call, "kept by libfoo.so: table+0x10 (buffer)"},
+			one(static), "kept by libfoo.so: table+0x10 (buffer)",
 			"find what adds to libfoo.so: table+0x10 and removes nothing",
 		},
 		"lru_cache": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{cached}},
-			[]string{
-				where, call, "kept by lru_cache of load() (dict, 10,512 entries, +461/min) -> Image",
-			},
+			one(cached), "kept by lru_cache of load() (dict, 10,512 entries, +461/min) -> Image",
 			"give the lru_cache of load() a maxsize, or call its cache_clear()",
 		},
 		"local variable": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{local}},
-			[]string{where, call, "kept by local batch.im of train() (train.py:40) (ImagingCore)"},
+			one(local), "kept by local batch.im of train() (train.py:40) (ImagingCore)",
 			"clear local batch.im of train() (train.py:40) when done",
 		},
 		"attribute of an object that a library's function has": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{inLibrary}},
-			[]string{
-				where, call,
-				"kept by local dataset.decoded_samples of _worker_loop() (dict, 10,512 entries, +461/min)",
-			},
+			one(inLibrary),
+			"kept by local dataset.decoded_samples of _worker_loop() (dict, 10,512 entries, +461/min)",
 			"limit local dataset.decoded_samples of _worker_loop() (worker.py:302)",
 		},
 		"a library's variable": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{registry}},
-			[]string{
-				where, call,
-				"kept by weakref.finalize._registry (dict, 10,512 entries, +461/min) -> Image",
-			},
+			one(registry),
+			"kept by weakref.finalize._registry (dict, 10,512 entries, +461/min) -> Image",
 			"find what adds to weakref.finalize._registry and removes nothing",
 		},
 		"traceback": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{errors}},
-			[]string{where, call, strings.Replace(cache, "cache", "errors", 1)},
+			one(errors), strings.Replace(cache, "cache", "errors", 1),
 			"keep the texts of exceptions in leaky_trainer.errors, not their tracebacks",
+		},
+		"two paths": {
+			two, "also kept by leaky_trainer.seen (dict, 10,512 entries, +461/min), in 7 of 8 samples",
+			limit,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := ResultOf(withSearch(t, c.of), Place{Dir: "dir", Sudo: true})
 			mustFit(t, result)
-			if got := result.Block(LabelWhere); !slices.Equal(got, c.where) {
-				t.Errorf("WHERE is %q, want %q", got, c.where)
+			want := []string{where, call, c.kept}
+			if len(c.of.Paths) > 1 {
+				want[1] = cache
 			}
-			if got := result.Block(LabelDoNext)[0]; got != c.next {
-				t.Errorf("DO NEXT is %q, want %q", got, c.next)
-			}
+			mustBe(t, result.Block(LabelWhere), want, LabelWhere)
+			mustBe(t, result.Block(LabelDoNext)[0], c.next, LabelDoNext)
 		})
 	}
 
@@ -225,9 +180,7 @@ func TestKeptBy(t *testing.T) {
 		s := withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{pathTo("losses", 8)}})
 		s.Suspects[0].Component = "autograd"
 		const want = "keep loss.item() or tensor.detach() in leaky_trainer.losses"
-		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, ResultOf(s, Place{}).Block(LabelDoNext)[0], want)
 
 		kept := pathTo("losses", 8)
 		kept.Links[1].Type = "torch.Tensor"
@@ -239,17 +192,13 @@ func TestKeptBy(t *testing.T) {
 				GrowthBytes: &grown, GrowthTensors: &more,
 			},
 		}}
-		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, ResultOf(s, Place{}).Block(LabelDoNext)[0], want)
 		s.Objects.Tensors[0].WithGradFn = 1 // as the tensor of the step under way
 		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got == want {
 			t.Errorf("%q, though few of those that grow keep their graph", got)
 		}
 		s.Objects.Tensors[0].WithGradFn = 7
-		if got := Tensor(s.Objects.Tensors[0]); got != "float32 [2, 3] cpu, 7 with their graph" {
-			t.Errorf("%q", got)
-		}
+		mustBe(t, Tensor(s.Objects.Tensors[0]), "float32 [2, 3] cpu, 7 with their graph")
 	})
 
 	// Names of any length and contents fit.
@@ -284,9 +233,23 @@ func TestKeptByOfSeveral(t *testing.T) {
 		"      kept by leaky_trainer.images (dict, 10,512 entries, +461/min) -> Image",
 		" 27%  two_run.py:7  make_labels()   <- your code",
 	}
-	if got := result.Block(LabelWhere); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+	mustBe(t, result.Block(LabelWhere), want)
+}
+
+// mustKeep wants the variable that keeps growth in the last line of WHERE, and in the first step.
+func mustKeep(t *testing.T, s *summary.Summary, begin, variable string) Result {
+	t.Helper()
+	result := ResultOf(s, Place{Dir: "dir"})
+	mustFit(t, result)
+	where, next := result.Block(LabelWhere), result.Block(LabelDoNext)
+	if !strings.HasPrefix(where[len(where)-1], begin+" "+variable+" (dict, ") {
+		t.Errorf("WHERE is %q", where)
 	}
+	look := "does len(" + variable + ") have to grow? If not, give it a limit"
+	if !strings.HasPrefix(next[0], look) {
+		t.Errorf("DO NEXT is %q", next)
+	}
+	return result
 }
 
 // Small Python objects have types.
@@ -307,22 +270,9 @@ func TestGrownTypes(t *testing.T) {
 		{PID: pid, Type: "metrics.Record", Samples: 8, Paths: []keeper.Path{pathTo("x", 8)}},
 		{PID: pid, Type: "dict", Samples: 8, Paths: []keeper.Path{pathTo("history", 8)}},
 	})
-	result := ResultOf(s, Place{Dir: "dir"})
-	mustFit(t, result)
+	result := mustKeep(t, s, "kept by", "leaky_trainer.history")
 	const want = "small Python objects: dict +5,010/min, metrics.Record +501/min, 97% of the growth"
-	if got := result.Block(LabelWho)[0]; got != want {
-		t.Errorf("WHO is %q, want %q", got, want)
-	}
-	where := result.Block(LabelWhere)
-	last := where[len(where)-1]
-	if !strings.HasPrefix(last, "kept by leaky_trainer.history (dict, ") {
-		t.Errorf("WHERE is %q", where)
-	}
-	next := result.Block(LabelDoNext)
-	const look = "does len(leaky_trainer.history) have to grow? If not, give it a limit"
-	if !strings.HasPrefix(next[0], look) {
-		t.Errorf("DO NEXT is %q", next)
-	}
+	mustBe(t, result.Block(LabelWho)[0], want, LabelWho)
 }
 
 // Tensors that censuses count have their keeper, also where a call site explains a little.
@@ -349,20 +299,9 @@ func TestTensorsText(t *testing.T) {
 		{PID: s.Process.PID, Type: "function", Samples: 8, Paths: []keeper.Path{other}},
 		{PID: s.Process.PID, Type: "torch.Tensor", Samples: 8, Paths: []keeper.Path{kept}},
 	})
-	result := ResultOf(s, Place{Dir: "dir"})
-	mustFit(t, result)
+	result := mustKeep(t, s, "kept by", "leaky_trainer.hooks")
 	const who = "CPU tensors that are kept, float32 [128, 100], 88% of the growth"
-	if got := result.Block(LabelWho)[0]; got != who {
-		t.Errorf("WHO is %q", got)
-	}
-	where := result.Block(LabelWhere)
-	if last := where[len(where)-1]; !strings.HasPrefix(last, "kept by leaky_trainer.hooks (dict, ") {
-		t.Errorf("WHERE is %q", where)
-	}
-	const look = "does len(leaky_trainer.hooks) have to grow? If not, give it a limit"
-	if next := result.Block(LabelDoNext); !strings.HasPrefix(next[0], look) {
-		t.Errorf("DO NEXT is %q", next)
-	}
+	mustBe(t, result.Block(LabelWho)[0], who, LabelWho)
 }
 
 // Growth without a cause: a container that gains entries may keep it, and is no more than beside it.
@@ -378,17 +317,7 @@ func TestGainsInGrowth(t *testing.T) {
 	s.Keepers = summary.KeepersOf([]keeper.Search{{
 		PID: s.Process.PID, Type: "torch.Tensor", Samples: 8, Paths: []keeper.Path{pathTo("losses", 8)},
 	}})
-	result := ResultOf(s, Place{Dir: "dir"})
-	mustFit(t, result)
-	where := result.Block(LabelWhere)
-	const beside = "objects beside it are kept by leaky_trainer.losses (dict, "
-	if last := where[len(where)-1]; !strings.HasPrefix(last, beside) {
-		t.Errorf("WHERE is %q", where)
-	}
-	const look = "does len(leaky_trainer.losses) have to grow? If not, give it a limit"
-	if next := result.Block(LabelDoNext); !strings.HasPrefix(next[0], look) {
-		t.Errorf("DO NEXT is %q", next)
-	}
+	result := mustKeep(t, s, "objects beside it are kept by", "leaky_trainer.losses")
 	for _, note := range result.Block(LabelNote) {
 		if strings.Contains(note, "meant to grow") {
 			t.Errorf("NOTE says it again: %q", note)
@@ -426,9 +355,7 @@ func TestKeeperLines(t *testing.T) {
 		keeper.ReasonMany:   "no common keeper: each is kept by another variable",
 	} {
 		k := summary.KeepersOf([]keeper.Search{{Samples: 3, Reason: reason}})[0]
-		if got := KeeperLines(k); !slices.Equal(got, []string{want}) {
-			t.Errorf("%s: %q, want %q", reason, got, want)
-		}
+		mustBe(t, KeeperLines(k), []string{want}, reason)
 	}
 	several := pathTo("seen", 5)
 	several.Complete = false
@@ -443,9 +370,7 @@ func TestKeeperLines(t *testing.T) {
 		"1 of 8: garbage: waits for gc; generation 2 has run 2 times in 1m of tracing",
 		"of the others not found: the search has used up its CPU time",
 	}
-	if got := KeeperLines(k); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	mustBe(t, KeeperLines(k), want)
 }
 
 // Whether anything refers to the objects is said where a sweep was made: its finding, or the premise
@@ -475,9 +400,7 @@ func TestSweepLines(t *testing.T) {
 		},
 	} {
 		s.Reason = keeper.ReasonUnreferenced
-		if got := KeeperLines(summary.KeepersOf([]keeper.Search{s})[0]); !slices.Equal(got, []string{want}) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, KeeperLines(summary.KeepersOf([]keeper.Search{s})[0]), []string{want})
 	}
 }
 
@@ -485,24 +408,18 @@ func TestSweepLines(t *testing.T) {
 // schema has them all: it is made of the constants.
 func TestKeeperConstants(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/reference/schema/summary.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	type definition struct {
 		Properties map[string]struct{ Enum []string }
 	}
 	var schema struct {
 		Definitions map[string]definition `json:"$defs"`
 	}
-	if err := json.Unmarshal(raw, &schema); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(raw, &schema))
 	rows := make(map[string]string)
 	for _, file := range []string{"reference/files.md", "guides/keepers.md"} {
 		raw, err := os.ReadFile("../../docs/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, err)
 		for line := range strings.Lines(string(raw)) {
 			if strings.HasPrefix(line, "| ") {
 				rows[file] += line
@@ -539,9 +456,7 @@ func TestKeeperConstants(t *testing.T) {
 // The documentation has the steps of each sort of keeper.
 func TestKeeperSteps(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/guides/keepers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	var texts []string
 	for _, wait := range waits {
 		texts = append(texts, wait.step)

@@ -24,14 +24,10 @@ func TestLanguageText(t *testing.T) {
 
 	java := summary.Limitation{Code: summary.LimitedRuntime, Runtime: growth.RuntimeJava}
 	want := "no names of Java: -XX:+PreserveFramePointer, then jcmd 7 Compiler.perfmap"
-	if got := limitationText(java, 7); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, limitationText(java, 7), want)
 	java.IsListed = true
 	want = "more names of Java: jcmd 7 Compiler.perfmap again, once compiled"
-	if got := limitationText(java, 7); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, limitationText(java, 7), want)
 }
 
 // TestSymbolsText: the remedy for a file without symbols is whole in one line of HOW SURE.
@@ -74,7 +70,5 @@ func TestAllocatorNote(t *testing.T) {
 	want := "malloc is libx.so: bursts leave free memory and fragmentation open. " +
 		"Fix: --overhead off (a slower job)"
 	unmeasured := summary.Allocator{File: "libx.so", Limit: growth.HeapFreeUnmeasured}
-	if got := allocatorNote(unmeasured); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, allocatorNote(unmeasured), want)
 }

@@ -54,9 +54,7 @@ func TestConditionNotes(t *testing.T) {
 			"its main thread has ended; 2 threads live",
 		}},
 	} {
-		if got := conditionNotes(c.condition); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, conditionNotes(c.condition), c.want, name)
 	}
 }
 

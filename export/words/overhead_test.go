@@ -2,7 +2,6 @@ package words
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,13 +10,11 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-func known[T any](value T) *T { return &value }
-
 func inBursts() summary.Overhead {
 	return summary.Overhead{
-		Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, OwnLimitS: 6,
+		Limit: 0.03, Slowdown: new(0.019), OwnS: 4.2, OwnLimitS: 6,
 		Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
-		StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839),
+		StepBeforeS: new(0.1821), StepBetweenS: new(0.1823), StepSinceS: new(0.1839),
 	}
 }
 
@@ -74,21 +71,21 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"a wait": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(1.5)
+				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, new(1.5)
 			},
 			[]string{"slows the job by 1.9% (limit 3%; 0.5% waits while its memory is read); " +
 				"allocscope itself: 0.014 of a core while tracing; heap probed all the time"},
 		},
 		"the shim": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.StepSinceS, o.ShimS = growth.HeapFull, 0, nil, known(3.0)
+				o.Mode, o.Bursts, o.StepSinceS, o.ShimS = growth.HeapFull, 0, nil, new(3.0)
 			},
 			[]string{"slows the job by 1.9% (limit 3%; 1.0% in the shim); " +
 				"allocscope itself: 0.014 of a core while tracing; heap probed all the time"},
 		},
 		"a short wait": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, known(0.29)
+				o.Mode, o.Bursts, o.StepSinceS, o.WaitedS = growth.HeapFull, 0, nil, new(0.29)
 			},
 			[]string{share + "; heap probed all the time"},
 		},
@@ -118,15 +115,13 @@ func TestOverheadLines(t *testing.T) {
 			[]string{share + "; heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
 		},
 		"not measured": {
-			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, known(0.0) }, nil,
+			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, new(0.0) }, nil,
 		},
 	} {
 		o := inBursts()
 		test.change(&o)
 		s := summary.Summary{DurationS: 300, Overhead: &o}
-		if got := OverheadLines(&s); !slices.Equal(got, test.want) {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
+		mustBe(t, OverheadLines(&s), test.want, name)
 	}
 
 	// Where source heap was not asked for nothing is said of it.
@@ -134,19 +129,15 @@ func TestOverheadLines(t *testing.T) {
 		s := summary.Summary{
 			DurationS: 300,
 			Overhead: &summary.Overhead{
-				Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, Mode: growth.HeapOff,
+				Limit: 0.03, Slowdown: new(0.019), OwnS: 4.2, Mode: growth.HeapOff,
 			},
 			Sources: []summary.Source{{Name: "heap", State: summary.SourceOff}},
 		}
-		if got := OverheadLines(&s); !slices.Equal(got, []string{share}) {
-			t.Errorf("%q", got)
-		}
+		mustBe(t, OverheadLines(&s), []string{share})
 	})
 
 	t.Run("not asked", func(t *testing.T) {
-		if got := OverheadLines(&summary.Summary{DurationS: 300}); got != nil {
-			t.Errorf("%q", got)
-		}
+		mustBe(t, OverheadLines(&summary.Summary{DurationS: 300}), nil)
 	})
 }
 
@@ -158,17 +149,13 @@ func TestStepLine(t *testing.T) {
 		"step 0.00 ms before, 0.00 ms with heap probes: +100.0%": {1e-9, 2e-9},
 	} {
 		o := summary.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}
-		if got := StepLine(&o); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, StepLine(&o), want)
 	}
 
 	t.Run("forged times", func(t *testing.T) {
 		for _, times := range [][2]float64{{0, 1}, {1e-300, 1e300}, {0, 0}, {math.NaN(), 1}} {
 			o := summary.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}
-			if got := StepLine(&o) + StepChange(&o); got != "" {
-				t.Errorf("%v: says %q", times, got)
-			}
+			mustBe(t, StepLine(&o)+StepChange(&o), "", times)
 		}
 	})
 }
@@ -181,37 +168,25 @@ func TestOverheadShort(t *testing.T) {
 		"slows the job by 1.9%, heap sampled in bursts": &o, "slows the job by 1.9%": &full,
 		"heap not probed": {Mode: growth.HeapOff},
 	} {
-		if got := OverheadShort(o); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, OverheadShort(o), want)
 	}
-	if got := OverheadShort(nil) + OverheadShort(&free); got != "" {
-		t.Errorf("says %q of what is not known", got)
-	}
+	mustBe(t, OverheadShort(nil)+OverheadShort(&free), "")
 }
 
 func TestFromBursts(t *testing.T) {
 	const bursts = "11 bursts of 0.49 s, without objects younger than 60 s"
 	o := inBursts()
-	if got := FromBursts(&o); got != bursts {
-		t.Errorf("%q, want %q", got, bursts)
-	}
+	mustBe(t, FromBursts(&o), bursts)
 	full := summary.Overhead{Mode: growth.HeapFull, LagS: 60}
-	if got := FromBursts(nil) + FromBursts(&full); got != "" {
-		t.Errorf("says %q of a heap that was probed all the time", got)
-	}
+	mustBe(t, FromBursts(nil)+FromBursts(&full), "")
 
 	// Where the heap was sampled in bursts, no component is no proof that nothing is held.
 	t.Run("nothing accumulated", func(t *testing.T) {
 		const nothing = "Nothing that was traced accumulated since the baseline."
-		if got := NothingAccumulated(&summary.Summary{}); got != nothing {
-			t.Errorf("%q", got)
-		}
+		mustBe(t, NothingAccumulated(&summary.Summary{}), nothing)
 		const want = nothing + " Heap memory is known from " + bursts +
 			": a longer trace may find its allocation sites."
-		if got := NothingAccumulated(&summary.Summary{Overhead: &o}); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, NothingAccumulated(&summary.Summary{Overhead: &o}), want)
 	})
 }
 
@@ -219,9 +194,7 @@ func TestScanned(t *testing.T) {
 	for share, want := range map[float64]string{
 		0: "", 0.004: "0.4%", 0.12: "12%", 0.99: "99%", 0.997: "", 1: "",
 	} {
-		if got := Scanned(summary.Resident{Scanned: share}); got != want {
-			t.Errorf("%g is %q, want %q", share, got, want)
-		}
+		mustBe(t, Scanned(summary.Resident{Scanned: share}), want, share)
 	}
 }
 

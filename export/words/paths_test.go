@@ -163,9 +163,7 @@ func TestKeeperPath(t *testing.T) {
 			"job: head",
 		},
 	} {
-		if got := KeeperPath(keeper.Path{Root: c.root, Links: c.links}); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		mustBe(t, KeeperPath(keeper.Path{Root: c.root, Links: c.links}), c.want)
 	}
 }
 
@@ -184,9 +182,7 @@ func TestKeeperHead(t *testing.T) {
 		50: "train.cache (dict, 10,512 entries, +461/min)",
 		20: "train.cache",
 	} {
-		if got := KeeperHead(p, width); got != want {
-			t.Errorf("in %d characters %q, want %q", width, got, want)
-		}
+		mustBe(t, KeeperHead(p, width), want, width)
 	}
 }
 

@@ -179,21 +179,29 @@ func middleCut(text string, width int) string {
 
 // wordsCut cuts words out of the middle of a text that is wider than so many columns.
 func wordsCut(text string, width int) string {
-	if ansi.StringWidth(text) <= width {
+	left := ansi.StringWidth(text)
+	if left <= width {
 		return text
 	}
+
+	// Words of the head and of the tail remain, and three dots in place of those between.
 	words := strings.Split(text, " ")
 	head := len(words) / 2
-	for tail := len(words) - head - 1; head > 0 && tail > 0; {
-		shorter := slices.Concat(words[:head], []string{cut}, words[len(words)-tail:])
-		if text := strings.Join(shorter, " "); ansi.StringWidth(text) <= width {
-			return text
+	tail := len(words) - head - 1
+	left += len(cut) - ansi.StringWidth(words[head])
+	for head > 0 && tail > 0 {
+		if left <= width {
+			return strings.Join(slices.Concat(words[:head], []string{cut}, words[len(words)-tail:]), " ")
 		}
+
+		dropped := len(words) - tail
 		if head > tail {
 			head--
+			dropped = head
 		} else {
 			tail--
 		}
+		left -= ansi.StringWidth(words[dropped]) + len(" ")
 	}
 	return middleCut(text, width)
 }

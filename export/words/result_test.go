@@ -20,16 +20,21 @@ import (
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// The summaries are of real traces, without data that no result shows.
-func TestResultOf(t *testing.T) {
+// results are summaries of real traces, without data that no result shows.
+func results(t *testing.T) []string {
+	t.Helper()
 	paths, err := filepath.Glob("testdata/results/*.json")
 	if err != nil || len(paths) < 8 {
 		t.Fatalf("%d summaries: %v", len(paths), err)
 	}
+	return paths
+}
 
-	for _, path := range paths {
+func TestResultOf(t *testing.T) {
+	for _, path := range results(t) {
 		name := strings.TrimSuffix(filepath.Base(path), ".json")
 		t.Run(name, func(t *testing.T) {
 			s := readSummary(t, path)
@@ -210,13 +215,9 @@ func TestLongNote(t *testing.T) {
 func readSummary(t *testing.T, path string) *summary.Summary {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	var s summary.Summary
-	if err := json.Unmarshal(data, &s); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(data, &s))
 	return &s
 }
 
@@ -236,11 +237,7 @@ func mustFit(t *testing.T, r Result) {
 
 // A result is laid out for any width: by words, and with its PID in the first lines.
 func TestWidths(t *testing.T) {
-	paths, err := filepath.Glob("testdata/results/*.json")
-	if err != nil || len(paths) < 8 {
-		t.Fatalf("%d summaries: %v", len(paths), err)
-	}
-	for _, path := range paths {
+	for _, path := range results(t) {
 		s := readSummary(t, path)
 		for _, width := range []int{60, 80, 100, 132, 200} {
 			r := ResultOf(s, Place{Dir: "allocscope-x", Sudo: true})
@@ -304,9 +301,7 @@ func TestWordsCut(t *testing.T) {
 		30: "one two three four five six", 26: "one two three ... five six",
 		14: "one ... six", 8: "one...ix",
 	} {
-		if got := wordsCut("one two three four five six", width); got != want {
-			t.Errorf("%d columns: %q, want %q", width, got, want)
-		}
+		mustBe(t, wordsCut("one two three four five six", width), want, width)
 	}
 }
 
@@ -345,19 +340,13 @@ func TestNextRun(t *testing.T) {
 	s.Process.Arguments = []string{"python3", "a b.py", "--lr", "0.1"}
 	next := func() string { return ResultOf(s, Place{Dir: "dir", Sudo: true}).Block(LabelDoNext)[0] }
 	const want = "trace its next run: allocscope run --duration 11m -- python3 'a b.py' --lr 0.1"
-	if got := next(); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, next(), want)
 
 	const words = "trace its next run: start it by allocscope run, for 11m or longer"
 	s.Process.Arguments = append(s.Process.Arguments, strings.Repeat("x", 200))
-	if got := next(); got != words {
-		t.Errorf("a long command: %q, want %q", got, words)
-	}
+	mustBe(t, next(), words, "a long command")
 	s.Process.Arguments, s.Asked = []string{"python3", "rank.py"}, 1
-	if got := next(); got != words {
-		t.Errorf("not what was typed: %q, want %q", got, words)
-	}
+	mustBe(t, next(), words, "not what was typed")
 }
 
 // Each code of the evidence has its words.
@@ -436,18 +425,14 @@ func TestOutlierLine(t *testing.T) {
 		},
 	} {
 		o := &summary.Outlier{Rank: 3, Ranks: 8, Others: 7, Ratio: c.ratio, Site: c.site}
-		if got := OutlierLine(o); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		mustBe(t, OutlierLine(o), c.want)
 	}
 	two := &summary.Outlier{Rank: 12, Ranks: 16, Others: 14, Ratio: &six, Site: conclude.SiteOnlyThere}
 	want := "rank 12 (and 1 more) grows 6.0x as fast as the other 14, by a call site where they do not"
 	if got := OutlierLine(two); got != want || len(got) > ResultWidth-labelWidth {
 		t.Errorf("two: %q, want %q", got, want)
 	}
-	if got := OutlierLine(nil); got != "" {
-		t.Errorf("no outlier: %q", got)
-	}
+	mustBe(t, OutlierLine(nil), "", "no outlier")
 
 	z := 97.6
 	o := &summary.Outlier{
@@ -482,9 +467,7 @@ func TestMisleading(t *testing.T) {
 // Every cause has its texts, and a line in the table of the documentation.
 func TestCauses(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/causes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, err)
 	for cause := diagnosis.Undecided + 1; cause < diagnosis.NumCauses; cause++ {
 		text := causes[cause]
 		if text.what == "" || text.long == "" || text.step == "" || cause.String() == "" {
@@ -528,8 +511,6 @@ func TestExtensionStep(t *testing.T) {
 		"_imaging.cpython-311-x86_64-linux-gnu.so": "find what keeps what that line allocates, or the " +
 			"free that _imaging lacks",
 	} {
-		if got := extensionStep(s, library); got != want {
-			t.Errorf("%s: %q, want %q", library, got, want)
-		}
+		mustBe(t, extensionStep(s, library), want, library)
 	}
 }

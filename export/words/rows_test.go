@@ -105,14 +105,13 @@ func nonEmpty(lines []string) string {
 // TestGrowthEnded names the code and the keeper of growth that ended shortly before the end.
 func TestGrowthEnded(t *testing.T) {
 	s := because(grown(verdict.ClassTooShort, verdict.ReasonGrowthEnded), diagnosis.HeapLeak, 99)
-	number := func(x float64) *float64 { return &x }
-	s.Segment = number(33)
+	s.Segment = new(33.0)
 	s.Phases = []summary.VerdictPhase{
-		{Kind: verdict.PhaseWarmup, From: number(0), To: number(63), Rate: number(500 << 20)},
-		{Kind: verdict.PhaseOpen, From: number(63), To: number(96), Rate: number(0)},
+		{Kind: verdict.PhaseWarmup, From: new(0.0), To: new(63.0), Rate: new(float64(500 << 20))},
+		{Kind: verdict.PhaseOpen, From: new(63.0), To: new(96.0), Rate: new(0.0)},
 	}
 	s.Suspects = []summary.Suspect{{
-		Component: "train.py", Function: "load (/src/train.py:6)", Share: number(0.99),
+		Component: "train.py", Function: "load (/src/train.py:6)", Share: new(0.99),
 		StackIDs: []string{"a"},
 	}}
 	s.Keepers = []summary.Keeper{{
@@ -130,9 +129,7 @@ func TestGrowthEnded(t *testing.T) {
 		LabelWhere:   "train.py:6  load()   <- your code|kept by train.cache (dict, 620 entries)",
 		LabelHowFast: "500 MiB/min for 1m3s, then flat for 33s",
 	} {
-		if got := strings.Join(r.Block(label), "|"); got != want {
-			t.Errorf("%s: %q, want %q", label, got, want)
-		}
+		mustBe(t, strings.Join(r.Block(label), "|"), want, label)
 	}
 	const sure = "too short: it has grown until 33s before the end"
 	if got := r.Block(LabelHowSure); len(got) == 0 || !strings.HasPrefix(got[0], sure) {
@@ -213,16 +210,12 @@ func TestPinned(t *testing.T) {
 
 	const where = "no call site: this memory is free|" +
 		"objects beside it are kept by train.kept (list, 6,400 entries, +4,800/min) -> Tensor"
-	if got := nonEmpty(whereLines(s, Place{})); got != where {
-		t.Errorf("%q, want %q", got, where)
-	}
+	mustBe(t, nonEmpty(whereLines(s, Place{})), where)
 	const sure = "the growth is freed memory that malloc keeps; kept objects can pin it: 4,800 more/min"
-	if got := sureLines(s)[0]; got != sure {
-		t.Errorf("%q, want %q", got, sure)
-	}
+	mustBe(t, sureLines(s)[0], sure)
+	const limit = "give train.kept a limit, or remove entries when done"
 	next := nextLines(s, Place{})
-	if len(next) != 3 || next[0] != "give train.kept a limit, or remove entries when done" ||
-		next[1] != stepTexts[summary.StepOneArena] {
+	if len(next) != 3 || next[0] != limit || next[1] != stepTexts[summary.StepOneArena] {
 		t.Errorf("%q", next)
 	}
 
@@ -243,13 +236,10 @@ func TestPinned(t *testing.T) {
 		t.Errorf("%q", next)
 	}
 	const pin = "for a leak: 75% is freed memory that kept objects can pin: 4,800 more/min"
-	if got := sureLines(growing)[0]; got != pin {
-		t.Errorf("%q, want %q", got, pin)
-	}
+	mustBe(t, sureLines(growing)[0], pin)
 	growing.Class, growing.WhyCode = verdict.ClassLeak, verdict.ReasonNoPlateau
 	next = nextLines(growing, Place{})
-	if len(next) != 3 || next[0] != "give train.kept a limit, or remove entries when done" ||
-		next[1] != stepTexts[summary.StepOneArena] {
+	if len(next) != 3 || next[0] != limit || next[1] != stepTexts[summary.StepOneArena] {
 		t.Errorf("%q", next)
 	}
 
@@ -284,9 +274,7 @@ func TestFill(t *testing.T) {
 		"FILLS UP: at most 1.17 GiB more, in about 12 min; " + pace + " ": fills(false, math.Inf(1)),
 		"FILLS UP: " + pace: fills(true, 780),
 	} {
-		if got := Headline(v); got != strings.TrimSpace(want) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, Headline(v), strings.TrimSpace(want))
 	}
 
 	if got, want := Certainty(fills(true, 780))[0], "it fills memory of a known size, touched now for "+
@@ -309,9 +297,7 @@ func TestPeakText(t *testing.T) {
 		"before this trace RSS has been 875 MiB (VmHWM)":                        {PeakBytes: &peak, PeakBefore: true},
 		"RSS has been 875 MiB for less than a second during this trace (VmHWM)": {PeakBytes: &peak},
 	} {
-		if got := PeakText(rss); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, PeakText(rss), want)
 	}
 }
 

@@ -12,12 +12,9 @@ import (
 
 // growingBy is a process that grows by a cause and, beside it, without one.
 func growingBy(cause diagnosis.Cause, share, undecided float64, frames ...string) *summary.Summary {
-	s := &summary.Summary{Process: summary.Process{PID: 7}}
-	s.Class = verdict.ClassGrowing
-	s.Diagnoses = []summary.Diagnosis{
-		{Process: 7, Cause: cause, Share: share, Bytes: 100 << 20, Confidence: diagnosis.High},
-		{Process: 7, Cause: diagnosis.Undecided, Share: undecided},
-	}
+	s := because(grown(verdict.ClassGrowing, verdict.ReasonStillGrowing), cause, 100*share)
+	s.Diagnoses[0].Bytes = 100 << 20
+	because(s, diagnosis.Undecided, 100*undecided)
 	if len(frames) > 0 {
 		all := 0.98
 		s.Suspects = []summary.Suspect{{
@@ -81,9 +78,7 @@ func TestExplainedBeyond(t *testing.T) {
 		want      string
 	}{{0.08, ""}, {0.2, "13% has no cause"}} {
 		s := growingBy(diagnosis.HeapLeak, 0.91, c.undecided, "load (/srv/app)")
-		if got := otherCauses(s); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		mustBe(t, otherCauses(s), c.want)
 	}
 }
 

@@ -27,9 +27,7 @@ func TestShellQuote(t *testing.T) {
 				t.Errorf("quoted as %s", ShellQuote(word))
 			}
 		}
-		if got := ShellQuote("A=b"); got != "'A=b'" {
-			t.Errorf("an assignment is quoted as %s", got)
-		}
+		mustBe(t, ShellQuote("A=b"), "'A=b'")
 	})
 
 	t.Run("command line", func(t *testing.T) {

@@ -45,9 +45,7 @@ func TestWhere(t *testing.T) {
 		if len(test.stack) > 0 {
 			a.Function, _, _ = strings.Cut(test.stack[0], " ")
 		}
-		if got := Where(a); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
+		mustBe(t, Where(a), test.want, name)
 	}
 
 	t.Run("short", func(t *testing.T) {
@@ -88,12 +86,8 @@ func TestWhere(t *testing.T) {
 			a := summary.Accumulation{
 				Function: "grab", Module: "/lib/_imaging.so", Kind: heap, Stack: test.stack,
 			}
-			if got := WhereShort(a); got != test.short {
-				t.Errorf("reads %q, want %q", got, test.short)
-			}
-			if got := WhereBrief(a); got != test.brief {
-				t.Errorf("reads %q, want %q", got, test.brief)
-			}
+			mustBe(t, WhereShort(a), test.short)
+			mustBe(t, WhereBrief(a), test.brief)
 		}
 
 		a := summary.Accumulation{
@@ -148,9 +142,7 @@ func TestSuspect(t *testing.T) {
 			"grow (2% of it); the largest of 150 call sites, common caller main",
 		},
 	} {
-		if got := Suspect(test.suspect); got != test.want {
-			t.Errorf("reads %q, want %q", got, test.want)
-		}
+		mustBe(t, Suspect(test.suspect), test.want)
 	}
 }
 
@@ -162,8 +154,6 @@ func TestFrameClass(t *testing.T) {
 		"f(int) (/x.py)": "native", "": "native", "[a": "native",
 		"[truncated: more than 127 frames]": "root", "[file: /data/train.bin]": "root",
 	} {
-		if got := FrameClass(frame); got != want {
-			t.Errorf("%q is %s, want %s", frame, got, want)
-		}
+		mustBe(t, FrameClass(frame), want, frame)
 	}
 }

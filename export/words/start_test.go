@@ -52,9 +52,7 @@ func TestStartNotes(t *testing.T) {
 			"--overhead off measures it, and slows the job more.": allocator("", "libx.so",
 			growth.HeapFreeUnmeasured),
 	} {
-		if got := Note(note); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, Note(note), want)
 	}
 }
 
@@ -66,8 +64,6 @@ func TestHeadroom(t *testing.T) {
 		growth.LimitAddressSpace: "3.00 GiB of headroom below the process's RLIMIT_AS",
 		growth.LimitGiven:        "3.00 GiB of headroom below the limit given by --limit",
 	} {
-		if got := Headroom(summary.Limit{Of: of, HeadroomBytes: 3 << 30}); got != want {
-			t.Errorf("%s: %q, want %q", of, got, want)
-		}
+		mustBe(t, Headroom(summary.Limit{Of: of, HeadroomBytes: 3 << 30}), want, of)
 	}
 }

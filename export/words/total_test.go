@@ -1,7 +1,6 @@
 package words
 
 import (
-	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -11,12 +10,7 @@ import (
 // Whatever a summary lacks, its result is written: the stored ones without each of their parts, and
 // without the keeper of each, for each reason why there is none.
 func TestResultIsTotal(t *testing.T) {
-	paths, err := filepath.Glob("testdata/results/*.json")
-	if err != nil || len(paths) < 8 {
-		t.Fatalf("%d summaries: %v", len(paths), err)
-	}
-
-	for _, path := range paths {
+	for _, path := range results(t) {
 		for i := range reflect.TypeFor[summary.Summary]().NumField() {
 			s := readSummary(t, path)
 			reflect.ValueOf(s).Elem().Field(i).SetZero()

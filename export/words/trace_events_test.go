@@ -19,9 +19,7 @@ func TestLoss(t *testing.T) {
 		},
 		"a kind of a later version": {Kind: "a kind of a later version"},
 	} {
-		if got := Loss(loss); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, Loss(loss), want)
 	}
 	for kind, text := range lossTexts {
 		if !strings.Contains(text, " ") {
@@ -40,9 +38,7 @@ func TestSourceGap(t *testing.T) {
 		growth.GapBlockBursts: "blocks of torch's allocator are traced in bursts, " +
 			"as all would take too much: the bytes of each stack are an estimate",
 	} {
-		if got := SourceGap(gap); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, SourceGap(gap), want)
 	}
 }
 
@@ -77,9 +73,7 @@ func TestSourceReason(t *testing.T) {
 			SourceFailure: growth.SourceFailure{Reason: growth.SourceOther, Detail: "refused"},
 		},
 	} {
-		if got := SourceReason(s); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, SourceReason(s), want)
 	}
 }
 
@@ -140,9 +134,7 @@ func TestOverheadChange(t *testing.T) {
 			Reason: growth.OverheadFailed, Error: "refused",
 		},
 	} {
-		if got := OverheadChange(change); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, OverheadChange(change), want)
 	}
 }
 
@@ -159,14 +151,11 @@ func TestTreeChange(t *testing.T) {
 			Event: growth.TreeSelected, Selection: growth.Selection{Reason: growth.SelectionNone},
 		},
 	} {
-		if got := TreeChange(change); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, TreeChange(change), want)
 	}
 }
 
 func TestSelection(t *testing.T) {
-	const mib = 1 << 20
 	of := func(reason growth.SelectionReason, change func(*growth.Selection)) growth.Selection {
 		s := growth.Selection{
 			Reason: reason, Root: 10, Command: "sh train.sh", RootRole: growth.RoleLauncher,
@@ -215,8 +204,6 @@ func TestSelection(t *testing.T) {
 				s.Command = "bash " + strings.Repeat("é", 1000)
 			}),
 	} {
-		if got := Selection(s); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		mustBe(t, Selection(s), want)
 	}
 }

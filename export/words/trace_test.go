@@ -7,7 +7,6 @@ import (
 )
 
 func TestSpikes(t *testing.T) {
-	seconds := func(s float64) *float64 { return &s }
 	captured := summary.CapturedSpike{
 		AtS: 25, BeforeS: 15, Bytes: 400 << 20,
 		Suspect: &summary.Suspect{
@@ -16,7 +15,7 @@ func TestSpikes(t *testing.T) {
 		},
 	}
 	settled := captured
-	settled.AfterS, settled.Suspect = seconds(30), nil
+	settled.AfterS, settled.Suspect = new(30.0), nil
 
 	for _, c := range []struct {
 		of                           *summary.SpikeMemory
@@ -30,7 +29,7 @@ func TestSpikes(t *testing.T) {
 		},
 		{
 			&summary.SpikeMemory{
-				Count: 5, PeakBytes: 410 << 20, PeriodS: seconds(60), Captured: &settled,
+				Count: 5, PeakBytes: 410 << 20, PeriodS: new(60.0), Captured: &settled,
 			},
 			"", "5 spikes of RSS, at most 410 MiB above the level before, one each 60.0 s.",
 			"RSS was 400 MiB above the level at 25.0 s. In RAM then, and neither at 15.0 s nor at " +
@@ -52,7 +51,5 @@ func TestSpikes(t *testing.T) {
 			}
 		}
 	}
-	if got := SpikeSuspect(nil); got != "" {
-		t.Errorf("%q without spikes", got)
-	}
+	mustBe(t, SpikeSuspect(nil), "")
 }

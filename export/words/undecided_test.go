@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -20,10 +19,10 @@ func TestUndecided(t *testing.T) {
 		}
 	}
 	all := []summary.Accumulation{
-		undecided(growth.UndecidedFewSamples, "", known(230.0)),
+		undecided(growth.UndecidedFewSamples, "", new(230.0)),
 		{Function: "leak", Kind: growth.KindHeap, Bytes: 11 << 20, Trend: growth.TrendAccumulating},
 		undecided(growth.UndecidedUntrackable, "the allocator is jemalloc", nil),
-		undecided(growth.UndecidedUnseenDeaths, "", known(2.0)),
+		undecided(growth.UndecidedUnseenDeaths, "", new(2.0)),
 		undecided(growth.UndecidedUntrackable, "", nil),
 	}
 	const begin = "cache or leak, undecided: f +12.0 MiB: "
@@ -34,15 +33,9 @@ func TestUndecided(t *testing.T) {
 		begin + "whether its objects are alive cannot be seen from outside; only full tracing (--overhead off) decides it",
 	}
 
-	if got := Undecided(all, 10); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
-	if got := Undecided(all, 2); !slices.Equal(got, want[:2]) {
-		t.Errorf("the largest two: %q", got)
-	}
-	if got := Undecided(all[1:2], 2); got != nil {
-		t.Errorf("of what accumulates: %q", got)
-	}
+	mustBe(t, Undecided(all, 10), want)
+	mustBe(t, Undecided(all, 2), want[:2], "the largest two")
+	mustBe(t, Undecided(all[1:2], 2), nil, "of what accumulates")
 }
 
 // WHERE and the line on the cause must not contradict each other.
@@ -55,22 +48,20 @@ func TestUndecidedLine(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 
-	s.Suspects = []summary.Suspect{{Function: "leak (/a.py:5)", Bytes: 100 << 20, Share: known(0.98)}}
+	s.Suspects = []summary.Suspect{{Function: "leak (/a.py:5)", Bytes: 100 << 20, Share: new(0.98)}}
 	want := "WHERE has 98% of the growth; what kind of memory it is, is undecided"
-	if got := undecidedLine(s); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	mustBe(t, undecidedLine(s), want)
 }
 
 // Memory whose stacks were lost grows at no call site: it is no part of what WHERE explains.
 func TestLostSites(t *testing.T) {
 	lost := summary.Suspect{
 		Function:    (&growth.Stack{Truncated: "not reported"}).LostFrame().Function,
-		BytesPerMin: 1 << 20, Share: known(0.4),
+		BytesPerMin: 1 << 20, Share: new(0.4),
 	}
 	site := summary.Suspect{
 		Function: "leak (/a.py:5)", Path: []string{"leak (/a.py:5)"}, BytesPerMin: 1 << 20,
-		Share: known(0.6),
+		Share: new(0.6),
 	}
 	for name, c := range map[string]struct {
 		suspects []summary.Suspect
@@ -92,9 +83,7 @@ func TestLostSites(t *testing.T) {
 				{Cause: diagnosis.MmapGrowth, Share: 1, Confidence: diagnosis.High},
 			},
 		}
-		if got := accountLine(s); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, accountLine(s), c.want, name)
 	}
 	if got := siteLines(lost, ""); len(got) != 1 || got[0] != lost.Function {
 		t.Errorf("siteLines of lost stacks: %q", got)
@@ -114,8 +103,6 @@ func TestFitted(t *testing.T) {
 		"no place": {[]string{"warn alike: %s", "warn alike"}, "train.__warningregistry__", "warn alike"},
 		"percent":  {[]string{"clear %s"}, "d['50%d']", "clear d['50%d']"},
 	} {
-		if got := fitted(c.steps, c.variable, 20); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		mustBe(t, fitted(c.steps, c.variable, 20), c.want, name)
 	}
 }

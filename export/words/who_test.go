@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -116,9 +115,7 @@ func TestSiteLines(t *testing.T) {
 			},
 		},
 	} {
-		if got := siteLines(c.suspect, ""); !slices.Equal(got, c.want) {
-			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
-		}
+		mustBe(t, siteLines(c.suspect, ""), c.want, name)
 	}
 }
 
@@ -126,36 +123,29 @@ func TestSiteLines(t *testing.T) {
 func TestShares(t *testing.T) {
 	share := 0.2
 	site := summary.Suspect{Function: "shrink (/app/pool)", Path: []string{"shrink (/app/pool)"}, Share: &share}
-	growing := func(causes ...summary.Diagnosis) *summary.Summary {
-		s := &summary.Summary{Process: summary.Process{PID: 7}, Suspects: []summary.Suspect{site}}
-		s.Class = verdict.ClassGrowing
-		for _, d := range causes {
-			d.Process, d.Confidence = 7, diagnosis.High
-			s.Diagnoses = append(s.Diagnoses, d)
-		}
+	growing := func(cause diagnosis.Cause, percent float64) *summary.Summary {
+		s := because(grown(verdict.ClassGrowing, verdict.ReasonStillGrowing), cause, percent)
+		s.Suspects = []summary.Suspect{site}
 		return s
 	}
-	free := summary.Diagnosis{Cause: diagnosis.Fragmentation, Share: 0.8}
 	for name, c := range map[string]struct {
 		s    *summary.Summary
 		want []string
 	}{
-		"freed alone": {growing(free), []string{"no call site: this memory is free"}},
+		"freed alone": {
+			growing(diagnosis.Fragmentation, 80), []string{"no call site: this memory is free"},
+		},
 		"kept beside": {
-			growing(free, summary.Diagnosis{Cause: diagnosis.HeapLeak, Share: 0.2}),
-			[]string{
+			because(growing(diagnosis.Fragmentation, 80), diagnosis.HeapLeak, 20), []string{
 				" 80%  no call site: this memory is free",
 				" 20%  shrink (pool)   <- the program's own code",
 			},
 		},
 		"one cause": {
-			growing(summary.Diagnosis{Cause: diagnosis.HeapLeak, Share: 1}),
-			[]string{"shrink (pool)   <- the program's own code"},
+			growing(diagnosis.HeapLeak, 100), []string{"shrink (pool)   <- the program's own code"},
 		},
 	} {
-		if got := whereLines(c.s, Place{}); !slices.Equal(got, c.want) {
-			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
-		}
+		mustBe(t, whereLines(c.s, Place{}), c.want, name)
 	}
 }
 
@@ -205,17 +195,9 @@ func TestUnkept(t *testing.T) {
 		},
 	} {
 		k.PID, k.StackID = 7, "1"
-		s := &summary.Summary{
-			Process: summary.Process{PID: 7}, Keepers: []summary.Keeper{k},
-			Suspects: []summary.Suspect{{Function: "New (/usr/bin/node)", StackIDs: []string{"1"}}},
-			Diagnoses: []summary.Diagnosis{
-				{Process: 7, Cause: diagnosis.HeapLeak, Share: 1, Confidence: diagnosis.High},
-			},
-		}
-		s.Class = verdict.ClassGrowing
-		if got := unkeptLine(s, Place{}); !slices.Equal(got, []string{want}) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		s := growingBy(diagnosis.HeapLeak, 1, 0, "New (/usr/bin/node)")
+		s.Suspects[0].StackIDs, s.Keepers = []string{"1"}, []summary.Keeper{k}
+		mustBe(t, unkeptLine(s, Place{}), []string{want})
 	}
 }
 
@@ -234,14 +216,8 @@ func TestTimeRemedy(t *testing.T) {
 
 // TestUnkeptReplaced: an object that is replaced all the time has no keeper to look for.
 func TestUnkeptReplaced(t *testing.T) {
-	s := &summary.Summary{
-		Process: summary.Process{PID: 7}, Suspects: []summary.Suspect{{Function: "cat (/app/train.py:9)"}},
-		Objects: &summary.Objects{Types: []summary.TypeGrowth{{Type: "torch.Tensor"}}},
-		Diagnoses: []summary.Diagnosis{
-			{Process: 7, Cause: diagnosis.HeapLeak, Share: 1, Confidence: diagnosis.High},
-		},
-	}
-	s.Class = verdict.ClassGrowing
+	s := growingBy(diagnosis.HeapLeak, 1, 0, "cat (/app/train.py:9)")
+	s.Objects = &summary.Objects{Types: []summary.TypeGrowth{{Type: "torch.Tensor"}}}
 	if got := unkeptLine(s, Place{}); len(got) == 0 {
 		t.Error("nothing is said of an object that stays")
 	}
@@ -289,9 +265,7 @@ func TestMissingPython(t *testing.T) {
 		return missingPython(s)
 	}
 
-	if got := missing(); got != "" {
-		t.Errorf("without a reason: %q", got)
-	}
+	mustBe(t, missing(), "", "without a reason")
 
 	thread := growth.Loss{
 		Kind: growth.LossPythonFrames, Cause: growth.TruncatedPythonThread, Count: 50, PID: 7,
@@ -301,9 +275,7 @@ func TestMissingPython(t *testing.T) {
 		t.Errorf("no thread: %q", got)
 	}
 	s.Losses[0].Count = 1
-	if got := missing(); got != "" {
-		t.Errorf("one stack of a hundred: %q", got)
-	}
+	mustBe(t, missing(), "", "one stack of a hundred")
 
 	s.Sources = []summary.Source{{Name: "python", PID: 7, State: summary.SourceFailed}}
 	native := summary.Suspect{Function: "PyList_New (/usr/bin/python3.15)"}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -47,17 +46,10 @@ var client = &http.Client{
 
 // Check returns the fault of the address or the files of secrets; nil: there is none.
 func (s Server) Check() error {
-	u, err := url.Parse(s.URL)
+	u, err := push.ParseURL(s.URL, "http://HOST:PORT")
 	switch {
 	case err != nil:
-		return fmt.Errorf("the URL of %s cannot be parsed (write http://HOST:PORT)", s.Name)
-	case u.User != nil:
-		return fmt.Errorf("the URL of %s has a password in it (give --user and --password-file)", s.Name)
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return fmt.Errorf("%q is not the URL of %s (write http://HOST:PORT)",
-			growth.Truncate(growth.Printable(s.URL), maxErrorBytes), s.Name)
-	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("the URL of %s has a query or a fragment (leave them out)", s.Name)
+		return fmt.Errorf("%s: %w", s.Name, err)
 	case (s.User == "") != (s.PasswordFile == ""):
 		return errors.New("--user and --password-file: give both, or none")
 	case s.User != "" && s.TokenFile != "":

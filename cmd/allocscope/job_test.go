@@ -21,16 +21,21 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// Jobs live faster than real trainers, and the criteria of the judgement are scaled. Packages
-// verdict, judge, diagnosis and conclude prove the verdicts and causes; claim proves which of them
-// hold after a loss.
+// Jobs live faster than real trainers, and the criteria of the judgement are scaled: the answers
+// that users come for, by the whole program. Packages verdict, judge, diagnosis and conclude prove
+// all verdicts and causes, and package claim which of them hold after a loss. Short traces are not
+// parallel: they may have too few samples beside others.
 func TestJob(t *testing.T) {
+	t.Run("fragmentation", testFragmentation)
+	t.Run("lost allocations", testLostAllocations)
+	t.Run("plateau after warm-up", testPlateau)
 	t.Run("leak under a warm-up, below a wrapper", testWrapper)
 	t.Run("leak of tensors", testTensorLeak)
 }
@@ -170,6 +175,78 @@ const (
 	steps   = "steps=5"
 	leak    = "leak=1024" // KiB a step: 5 MiB a minute of the job's life
 )
+
+// shortTrace is too short to call growth a leak, however steady.
+const shortTrace = 270 * minute / 60
+
+// startCause runs testdata/causes.c, which grows by 25 MiB a second.
+func startCause(t *testing.T, cause string) *tracertest.Target {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "causes.c"), cause, "40000")
+	t.Cleanup(target.Hangup)
+	return ready(target)
+}
+
+// The cause has nine tenths of the growth, and all parts sum to it.
+func testFragmentation(t *testing.T) {
+	v := judgeUntilEnd(t, fastTrace(t, startCause(t, "fragment").PID(), shortTrace))
+	v.mustBe(t, verdict.ClassGrowing)
+	mustSay(t, "the result", v.stdout, "FRAGMENTATION   ", "fragmentation: ",
+		"is freed memory that malloc keeps (high confidence)", "malloc_trim")
+
+	var sum int64
+	for _, d := range v.Diagnoses {
+		if d.Process == v.Process.PID {
+			sum += d.Bytes
+		}
+	}
+	if len(v.Diagnoses) == 0 || v.Diagnoses[0].Cause != diagnosis.Fragmentation ||
+		v.Diagnoses[0].Share < 0.9 || v.Diagnoses[0].Confidence != diagnosis.High {
+		t.Errorf("diagnoses %+v, want fragmentation", v.Diagnoses)
+	}
+	if grown := *v.RSS.EndBytes - *v.RSS.BaselineBytes; sum != grown {
+		t.Errorf("the parts sum to %d bytes, the RSS grew by %d", sum, grown)
+	}
+}
+
+// The live map is full at once, so that objects that are kept look like free memory.
+func testLostAllocations(t *testing.T) {
+	var v verdictOn
+	for range 3 { // a busy machine may take too few samples
+		options := fastTrace(t, startCause(t, "keep").PID(), shortTrace)
+		options.Interval, options.MaxLive = 1, 16
+		if v = judgeUntilEnd(t, options); v.Class != verdict.ClassTooShort {
+			break
+		}
+	}
+
+	v.mustBe(t, verdict.ClassGrowing)
+	mustSay(t, "the result", v.stdout, "GROWING (warm-up or leak?)   ", "what is free is not known: ",
+		" allocations not tracked, ", " (raise --max-live)", "heap, unclassified", ", incomplete")
+	for _, claim := range []string{
+		"FRAGMENTATION", "no leak of objects", "every malloc and free", "high confidence", "free but resident",
+	} {
+		if strings.Contains(v.stdout, claim) {
+			t.Errorf("the result claims %q", claim)
+		}
+	}
+}
+
+func testPlateau(t *testing.T) {
+	t.Parallel()
+	v := undisturbed(t, func() verdictOn {
+		job := startJob(t, warmUp, filling, "wait=1", steps)
+		options := fastTrace(t, job.PID(), longTrace)
+		options.FailOn = "suspected"
+		defer startWith(t, job, options)()
+		return judgeUntilEnd(t, options)
+	}, is(verdict.ClassPlateau))
+
+	v.mustBe(t, verdict.ClassPlateau)
+	if v.Bound == nil || *v.Bound*minute.Minutes() > 1<<20 {
+		t.Errorf("bound %v, want less than 1 MiB a minute", v.Bound)
+	}
+}
 
 // The job leaks below a shell that waits for it, and has four stable workers.
 func testWrapper(t *testing.T) {

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +32,6 @@ func TestFaults(t *testing.T) {
 	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenPage)
 	t.Run("faults beyond the map are a loss", testFaultsFaultsBeyondMap)
 	t.Run("sampled faults represent all", testFaultsSampledFaultsRepresent)
-	t.Run("missing privileges are named", testFaultsMissingPrivilegesNamed)
 	t.Run("every CPU", testFaultsCPU)
 }
 
@@ -330,47 +326,6 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 			pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)
-}
-
-// Without privileges for a moment, where the kernel then refuses.
-func testFaultsMissingPrivilegesNamed(t *testing.T) {
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	_, err := tracer.Kernel(s).Program(bpf.ProgOnFault)
-	must(t, err)
-
-	mustBeRefused := true
-	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
-		mustBeRefused = strings.Trim(string(level), "\n") > "0"
-	}
-
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	restore := dropCapabilities(t)
-	status, links := source.AttachFaults(tracer.Kernel(s), everyFault)
-	restore()
-	defer probe.Close(links)
-	if status.Attached == mustBeRefused || mustBeRefused &&
-		!strings.Contains(status.Reason, "grant CAP_PERFMON") {
-		t.Errorf("without capabilities: %+v", status)
-	}
-}
-
-// dropCapabilities takes the effective ones from this thread.
-func dropCapabilities(t *testing.T) (restore func()) {
-	t.Helper()
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var had, none [2]unix.CapUserData
-	must(t, unix.Capget(&header, &had[0]))
-
-	for i := range had {
-		none[i].Permitted = had[i].Permitted
-	}
-	must(t, unix.Capset(&header, &none[0]))
-
-	return func() {
-		must(t, unix.Capset(&header, &had[0]))
-	}
 }
 
 func testFaultsCPU(t *testing.T) {

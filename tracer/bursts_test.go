@@ -23,7 +23,6 @@ import (
 func TestBursts(t *testing.T) {
 	t.Run("burst represents the time since the last", testBurstsBurstRepresentsTime)
 	t.Run("frees between bursts are found from outside", testBurstsFreesBurstsFound)
-	t.Run("frees of other allocators are found from outside", testBurstsOtherAllocators)
 	t.Run("objects of tcmalloc cannot be checked", testBurstsUntrackable)
 	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapFree)
 	t.Run("walks find what is free", testBurstsWalksFree)
@@ -169,23 +168,6 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 	if counts := got.HazardRate.Mature(0); got.Bursts != 1 || counts.Deaths != deaths ||
 		counts.ExposureSeconds <= 0 {
 		t.Errorf("%+v, want 1 burst and %d deaths", got, deaths)
-	}
-}
-
-// Objects in thread caches of jemalloc count as dead once a second check has found them there.
-func testBurstsOtherAllocators(t *testing.T) {
-	for _, library := range []string{"libjemalloc.so.2", "libmimalloc.so.2"} {
-		t.Run(library, func(t *testing.T) {
-			target, s := startBursts(t, library)
-			inBurst(t, target, s, append(ofEachSize("keep", 150), ofEachSize("keep", 250)...)...)
-			target.Do(fmt.Sprint("drop ", 150*len(sizes)))
-			for range 2 {
-				checkLiveness(s)
-				time.Sleep(1100 * time.Millisecond)
-			}
-			checkLiveness(s)
-			mustTrack(t, s, 250*len(sizes))
-		})
 	}
 }
 

@@ -35,17 +35,14 @@ func testBreakdownRowsProgramHolds(t *testing.T) {
 		before string
 		orders []string
 	}{
-		{"", []string{"heap_small"}},
-		{"", []string{"heap_large"}},
 		{"", []string{"heap_partly"}},
 		{"", []string{"heap_reserve", "map_reserve"}},
 		{"", []string{"heap_fragment", "heap_trim"}},
 		{"", []string{"heap_small", "heap_fragment", "heap_large"}},
-		{"", []string{"map_touched", "discard"}},
-		{"", []string{"jit_at_once", "jit_protected"}},
-		{"", []string{"share_memfd"}},
+		{"", []string{
+			"map_touched", "discard", "jit_at_once", "jit_protected", "share_memfd", "stacks",
+		}},
 		{"", []string{"arenas"}},
-		{"", []string{"stacks"}},
 		{"stacks", nil},
 		{"before", []string{"map_anew", "map_anew"}},
 	} {
@@ -174,20 +171,18 @@ func testBreakdownOlderMappingBelongs(t *testing.T) {
 // Each kind of mapping of a file of 8 MiB.
 func testBreakdownFilesRowsPaths(t *testing.T) {
 	t.Parallel()
+	target, s := openOn(t, startBreakdown(t), exact)
 	for _, order := range []string{"file_read", "file_shared", "file_written"} {
-		t.Run(order, func(t *testing.T) {
-			target, s := openOn(t, startBreakdown(t), exact)
-			path := dataFile(t, 8<<20)
-			facts := do(t, target, order+" "+path)
-			got := balanced(t, s)
-			mustReport(t, got, target.PID(), facts)
-			for _, h := range holdingsOf(got, target.PID()) {
-				if strings.Contains(h.Stack.Root, path) && h.Stack.Root != fmt.Sprintf("[file: %s]", path) &&
-					order != "file_written" {
-					t.Errorf("a row of %s", h.Stack.Root)
-				}
+		path := dataFile(t, 8<<20)
+		facts := do(t, target, order+" "+path)
+		got := balanced(t, s)
+		mustReport(t, got, target.PID(), facts)
+		for _, h := range holdingsOf(got, target.PID()) {
+			if strings.Contains(h.Stack.Root, path) && h.Stack.Root != fmt.Sprintf("[file: %s]", path) &&
+				order != "file_written" {
+				t.Errorf("a row of %s", h.Stack.Root)
 			}
-		})
+		}
 	}
 }
 

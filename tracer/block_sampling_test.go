@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
@@ -62,16 +61,6 @@ func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
 	t.Helper()
 	must(t, tracer.Kernel(s).BlockInterval.Get(&interval))
 	return interval
-}
-
-// awaitController waits at most ten minutes for a decision of the overhead controller.
-func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in ten minutes: %s; %+v", what, s.Overhead())
-		}
-	}
 }
 
 // The estimate of n blocks of s bytes, each taken with probability p, has the standard deviation s
@@ -156,14 +145,14 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	loop := startLoop(g)
 	loop.orders <- "hold weights 60 100000000 0"
 	loop.orders <- "again churn 5000 512 0"
-	awaitController(t, s, "blocks are followed no more",
+	eventually(t, "blocks are followed no more",
 		func() bool { return blockInterval(t, s) == 0 })
 
 	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Gap != growth.GapBlocks {
 		t.Errorf("%+v", said)
 	}
 
-	awaitController(t, s, "nothing is probed", func() bool {
+	eventually(t, "nothing is probed", func() bool {
 		before := counted(t, s, bpf.CountBlocks)
 		loop.orders <- "churn 1000 512 0"
 		return counted(t, s, bpf.CountBlocks) == before
@@ -191,7 +180,7 @@ func testBlockSamplingTotalsGoWithout(t *testing.T) {
 		loop := startLoop(g)
 		loop.orders <- "again churn 1 512 1"
 		loop.orders <- "hold weights 3 3000000 1"
-		awaitController(t, s, "the totals follow", func() bool {
+		eventually(t, "the totals follow", func() bool {
 			s.Sample()
 			for _, d := range snapshot(t, s).GPUMemory {
 				for _, of := range d.Totals {

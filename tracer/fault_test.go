@@ -28,7 +28,6 @@ func TestKernelFaults(t *testing.T) {
 // TestFaults samples page faults of traced processes alone.
 func TestFaults(t *testing.T) {
 	t.Run("other processes are left out", testFaultsOtherProcessesLeft)
-	t.Run("faults end with their links", testFaultsFaultsEndLinks)
 	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenPage)
 	t.Run("faults beyond the map are a loss", testFaultsFaultsBeyondMap)
 	t.Run("sampled faults represent all", testFaultsSampledFaultsRepresent)
@@ -67,20 +66,15 @@ func startFaults(t testing.TB) (target *tracertest.Target, program string, child
 	return target, program, awaitChild(t, target, "ready")
 }
 
-// takeFaults attaches the source until the test ends, or until detach is called.
-func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()) {
+// takeFaults attaches the source until the test ends.
+func takeFaults(t testing.TB, s *tracer.Session, interval uint64) {
 	t.Helper()
 	status, links := source.AttachFaults(tracer.Kernel(s), interval)
 	if !status.Attached {
 		t.Fatalf("source fault is not attached: %s", status.Reason)
 	}
 
-	detach = func() {
-		must(t, probe.Close(links))
-		links = nil
-	}
-	t.Cleanup(detach)
-	return detach
+	t.Cleanup(func() { must(t, probe.Close(links)) })
 }
 
 // traceFaults starts testdata/faults.c and takes its faults, beside its mappings alone.
@@ -229,21 +223,6 @@ func faultsIn(t testing.TB, pid int) int {
 	t.Helper()
 	stat := tracertest.Must(process.ReadStat(pid))(t)
 	return int(stat.MinorFaults + stat.MajorFaults)
-}
-
-func testFaultsFaultsEndLinks(t *testing.T) {
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	detach := takeFaults(t, s, everyFault)
-	order(target, "many 100")
-	detach()
-	target.Do("many 1") // a fault may have been under way, after the target's report
-	before := sampledFaults(t, s)
-	order(target, "many 100")
-	if after := sampledFaults(t, s); before < 100 || after != before {
-		t.Errorf("%d faults before detaching and %d more after", before, after-before)
-	}
 }
 
 func testFaultsFaultsForgottenPage(t *testing.T) {

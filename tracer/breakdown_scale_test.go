@@ -195,7 +195,7 @@ func pages(bytes int64) int64 { return (bytes + page - 1) / page * page }
 // the pages.
 func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 	t.Parallel()
-	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {
+	for _, sources := range [][]string{nil, {"cuda"}} {
 		g, s := openOn(t, startCUDA(t, libcuda(t)), tracer.Options{Interval: 1, Sources: sources})
 
 		before := rollup(t, g.PID())["Anonymous"]

@@ -34,7 +34,7 @@ func TestNVML(t *testing.T) {
 
 func testGPUAttachDriverProbedWhen(t *testing.T) {
 	t.Parallel()
-	for _, sources := range [][]string{nil, {"cuda", "mapping"}, {"cuda"}} {
+	for _, sources := range [][]string{nil, {"cuda"}} {
 		t.Run(fmt.Sprint(sources), func(t *testing.T) {
 			g, s := openOn(t, startCUDA(t), tracer.Options{Interval: 1, Sources: sources})
 			taken, sample := snapshot(t, s), s.Sample().Processes[0]

@@ -70,8 +70,7 @@ func testBlockSamplingSampledBlocksWithin(t *testing.T) {
 		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation ||
 			reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
 			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site,
-				reported,
-				deviation, off)
+				reported, deviation, off)
 		}
 
 		off = allocated[l.site] - l.blocks*l.size

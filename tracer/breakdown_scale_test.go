@@ -114,8 +114,7 @@ func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapsh
 	reported := math.Sqrt(variance)
 	deviation := reported * math.Sqrt(max(1, float64(want)/float64(max(row, 1))))
 	t.Logf("at a share of %v %s of %s: %+.2f %%, a standard deviation is %.2f %%", share, f.kind,
-		f.name,
-		100*float64(row-want)/float64(want), 100*deviation/float64(want))
+		f.name, 100*float64(row-want)/float64(want), 100*deviation/float64(want))
 	switch off := float64(row - want); {
 	case exact != 0:
 		t.Errorf("%s of %s: a variance of %v where all was scanned", f.kind, f.name, exact)

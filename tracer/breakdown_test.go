@@ -288,8 +288,7 @@ func mustBeWithinItsError(t *testing.T, s *growth.Snapshot, pid int, f fact) {
 	}
 	if f.name == "heap_small" && f.kind == growth.KindHeap && reported < 0.03*float64(f.bytes) {
 		t.Errorf("%s of %s: a deviation of %.0f bytes, which so few samples cannot have", f.kind,
-			f.name,
-			reported)
+			f.name, reported)
 	}
 }
 

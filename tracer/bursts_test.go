@@ -98,8 +98,7 @@ func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, si
 	if math.Abs(float64(got[0])-want) > 2 ||
 		math.Abs(float64(got[1])-want*float64(size)) > 0.5*float64(objects)+1 {
 		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0],
-			got[1],
-			want, size)
+			got[1], want, size)
 	}
 }
 
@@ -341,8 +340,7 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 			got := evidenceOf(t, s, "kept_here")
 			if got.Unchanged != 250 || got.Fingerprinted < 300 { // some are found dead
 				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced",
-					got.Unchanged,
-					got.Fingerprinted)
+					got.Unchanged, got.Fingerprinted)
 			}
 		})
 	}
@@ -460,7 +458,6 @@ func testBurstsDetachForgetsLearnt(t *testing.T) {
 	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 1 ||
 		allocators != 1 || trackedObjects(s) != 10 {
 		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10",
-			hazards,
-			allocators, trackedObjects(s))
+			hazards, allocators, trackedObjects(s))
 	}
 }

@@ -167,8 +167,7 @@ func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 		default:
 			if f.faults != f.pages {
 				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong",
-					f.faults,
-					f.function, f.pages)
+					f.faults, f.function, f.pages)
 			}
 		}
 	}
@@ -213,8 +212,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 	// A page may fault twice: the kernel's count has both.
 	if own := faultsIn(t, traced.PID()) - counted; sampledFaults(t, s)-before > own {
 		t.Errorf("%d faults sampled, want those of the traced process: %d",
-			sampledFaults(t, s)-before,
-			own)
+			sampledFaults(t, s)-before, own)
 	}
 }
 
@@ -301,8 +299,7 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 	}
 	if bound := 5 * math.Sqrt(pages*period); truth.faults != pages || math.Abs(stand-pages) > bound {
 		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f",
-			stand,
-			pages, truth.faults, bound)
+			stand, pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)
 }

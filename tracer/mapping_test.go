@@ -507,8 +507,7 @@ func testMappingStormPythonLines(t *testing.T) {
 	}
 	if kept != [2]float64{100, 100} || stormed != [2]float64{0, 20000} {
 		t.Errorf("mapped now and ever: %v by keep, %v by storm; want 100 of 100, and 0 of 20000",
-			kept,
-			stormed)
+			kept, stormed)
 	}
 }
 

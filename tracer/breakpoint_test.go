@@ -230,7 +230,8 @@ func testBreakpointsJob(t *testing.T) {
 	command.Env = append(os.Environ(), fmt.Sprint(killedTrace, "=", j.PID()))
 	trace := startCommand(t, command)
 	for _, r := range j.ranks {
-		eventually(t, "breakpoints are there", func() bool { return len(breakpoints(t, r.pid)) > 5 })
+		eventually(t, "breakpoints are there",
+			func() bool { return len(breakpoints(t, r.pid)) > 5 })
 		r.order("leak 100 64")
 	}
 	must(t, trace.Process.Kill())

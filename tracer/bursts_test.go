@@ -329,8 +329,8 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 	checkLiveness(s)
 	if got := evidenceOf(t, s, "kept_here"); got.Fingerprinted != 400 || got.Unchanged != 400 ||
 		got.Diversity < 0.99 {
-		t.Errorf("%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99",
-			got.Unchanged, got.Fingerprinted, got.Diversity)
+		t.Errorf("%d of %d objects are as they were, and two differ with %.3f; "+
+			"want all of 400, and 0.99", got.Unchanged, got.Fingerprinted, got.Diversity)
 	}
 	target.Do("drop 150", "other 150 1000")
 	checkLiveness(s)

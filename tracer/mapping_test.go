@@ -354,7 +354,8 @@ input()
 
 // testMappingStormMapsCorrect maps memory by shmat(2), which no probe sees, beside calls that fall
 // into each reading of the maps. An event comes each 0.3 ms: too often for the reader of events to
-// find the ring buffer empty after a pause, and too seldom to fill it soon. Snapshots end all the same.
+// find the ring buffer empty after a pause, and too seldom to fill it soon. Snapshots end all the
+// same.
 func testMappingStormMapsCorrect(t *testing.T) {
 	target := start(t, python, "-c", `
 import ctypes, mmap, threading, time

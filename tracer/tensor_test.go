@@ -88,48 +88,39 @@ var tensorWays = []tensorWay{
 	{probe.Single, []string{"tensor", "mapping"}},
 }
 
-// eachWay traces one program in all ways, one after the other. Tensors from before are old in each.
-func eachWay(
-	t *testing.T, h tensorHolder, check func(t *testing.T, h tensorHolder, s *tracer.Session),
-) {
-	t.Helper()
+func testTensorsLiveTensorsThose(t *testing.T) {
+	t.Parallel()
+	h := startTensors(t)
 	h.Do("keep 50 5000", "fill 5 300000")
-	for _, way := range tensorWays {
+	for _, way := range tensorWays { // tensors from before are old in each
 		t.Run(fmt.Sprint(way), func(t *testing.T) {
 			h.t = t
 			h.Do("age")
 			s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
-			check(t, h, s)
+			h.Do("forget")
+			mustCountOnce(t, h, s)
+
+			// an exception cannot pass a return probe: it would end the program
+			printed := h.Do("keep 20 3000", "fail 10")
+			if len(printed) == 0 || !strings.Contains(printed[0],
+				"can't allocate memory: you tried to allocate 281474976710656 bytes") {
+				t.Errorf("the program prints %q", printed)
+			}
+
+			for _, orders := range [][]string{
+				{},
+				{"keep 1000 777", "churn 5000 777", "keep 3 0"},
+				{"fill 4 10000000", "churn 5 10000000"},
+				{"drop 300", "view"},
+				{"forget", "churn 100 5000", "keep 70 5000"},
+				{"train 40"},
+			} {
+				h.Do(orders...)
+				mustHoldTensors(t, s, h)
+			}
 			mustLoseNothing(t, s)
 		})
 	}
-}
-
-func testTensorsLiveTensorsThose(t *testing.T) {
-	t.Parallel()
-	eachWay(t, startTensors(t), func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		h.Do("forget")
-		mustCountOnce(t, h, s)
-
-		// an exception cannot pass a return probe: it would end the program instead of being caught
-		printed := h.Do("keep 20 3000", "fail 10")
-		if len(printed) == 0 || !strings.Contains(printed[0],
-			"can't allocate memory: you tried to allocate 281474976710656 bytes") {
-			t.Errorf("the program prints %q", printed)
-		}
-
-		for _, orders := range [][]string{
-			{},
-			{"keep 1000 777", "churn 5000 777", "keep 3 0"},
-			{"fill 4 10000000", "churn 5 10000000"},
-			{"drop 300", "view"},
-			{"forget", "churn 100 5000", "keep 70 5000"},
-			{"train 40"},
-		} {
-			h.Do(orders...)
-			mustHoldTensors(t, s, h)
-		}
-	})
 }
 
 // passesThrough reports whether a stack goes through a function.

@@ -2,10 +2,7 @@ package tracer_test
 
 import (
 	"math"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
@@ -21,57 +18,11 @@ func TestBlockSampling(t *testing.T) {
 	t.Run("totals go on without blocks", testBlockSamplingTotalsGoWithout)
 }
 
-// An orderLoop has blocks.py repeat one order, with other orders in between.
-type orderLoop struct {
-	program gpuProgram
-	// orders are done once; "again ORDER" repeats ORDER from then on. The loop ends when it is closed.
-	orders  chan string
-	working sync.WaitGroup
-}
-
-func startLoop(g gpuProgram) *orderLoop {
-	b := &orderLoop{program: g, orders: make(chan string)}
-	b.working.Go(func() {
-		again := "cpu 1 64"
-		for {
-			select {
-			case order, ok := <-b.orders:
-				if !ok {
-					return
-				}
-				if loop, lasts := strings.CutPrefix(order, "again "); lasts {
-					again = loop
-					continue
-				}
-				g.Do(order)
-			default:
-				g.Do(again)
-			}
-		}
-	})
-	return b
-}
-
-func (b *orderLoop) end() {
-	close(b.orders)
-	b.working.Wait()
-}
-
 // blockInterval is the mean number of bytes between sampled blocks; 0: blocks are not followed.
 func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
 	t.Helper()
 	must(t, tracer.Kernel(s).BlockInterval.Get(&interval))
 	return interval
-}
-
-// awaitController waits at most ten minutes for a decision of the overhead controller.
-func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in ten minutes: %s; %+v", what, s.Overhead())
-		}
-	}
 }
 
 // The estimate of n blocks of s bytes, each taken with probability p, has the standard deviation s
@@ -119,8 +70,7 @@ func testBlockSamplingSampledBlocksWithin(t *testing.T) {
 		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation ||
 			reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
 			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site,
-				reported,
-				deviation, off)
+				reported, deviation, off)
 		}
 
 		off = allocated[l.site] - l.blocks*l.size
@@ -153,23 +103,22 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 		t.Fatalf("at first one block in %d bytes is sampled", interval)
 	}
 
-	loop := startLoop(g)
-	loop.orders <- "hold weights 60 100000000 0"
-	loop.orders <- "again churn 5000 512 0"
-	awaitController(t, s, "blocks are followed no more",
-		func() bool { return blockInterval(t, s) == 0 })
+	g.Do("hold weights 60 100000000 0")
+	eventually(t, "blocks are followed no more", func() bool {
+		g.Do("churn 5000 512 0")
+		return blockInterval(t, s) == 0
+	})
 
 	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Gap != growth.GapBlocks {
 		t.Errorf("%+v", said)
 	}
 
-	awaitController(t, s, "nothing is probed", func() bool {
+	eventually(t, "nothing is probed", func() bool {
 		before := counted(t, s, bpf.CountBlocks)
-		loop.orders <- "churn 1000 512 0"
+		g.Do("churn 1000 512 0")
 		return counted(t, s, bpf.CountBlocks) == before
 	})
 
-	loop.end()
 	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
 		t.Errorf("%d blocks are alive, whose frees are not seen", got)
 	}
@@ -188,10 +137,9 @@ func testBlockSamplingTotalsGoWithout(t *testing.T) {
 	two.Do("driver " + libcuda(t))
 	mustAttach(t, s, two.PID())
 	for _, g := range []gpuProgram{one, two} {
-		loop := startLoop(g)
-		loop.orders <- "again churn 1 512 1"
-		loop.orders <- "hold weights 3 3000000 1"
-		awaitController(t, s, "the totals follow", func() bool {
+		g.Do("hold weights 3 3000000 1")
+		eventually(t, "the totals follow", func() bool {
+			g.Do("churn 1 512 1")
 			s.Sample()
 			for _, d := range snapshot(t, s).GPUMemory {
 				for _, of := range d.Totals {
@@ -203,8 +151,6 @@ func testBlockSamplingTotalsGoWithout(t *testing.T) {
 			}
 			return false
 		})
-
-		loop.end()
 	}
 	for _, said := range s.Sources() {
 		if said.Name == "cuda" && said.Gap != growth.GapBlocks {

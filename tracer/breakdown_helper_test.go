@@ -162,8 +162,7 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 			if h.SharedBytes < 0 || h.SharedBytes > max(h.ResidentBytes, 0) || h.ResidentBytes < 0 &&
 				h.Kind != growth.KindUnexplained {
 				t.Errorf("%s of %v %s: %d bytes resident, %d of them shared", h.Kind,
-					functions(h.Stack),
-					h.Stack.Root, h.ResidentBytes, h.SharedBytes)
+					functions(h.Stack), h.Stack.Root, h.ResidentBytes, h.SharedBytes)
 			}
 		}
 

@@ -19,7 +19,6 @@ func TestBreakdownScale(t *testing.T) {
 		testBreakdownScaleMemoryTracingStarted)
 	t.Run("memory from before tracing started that was freed lazily",
 		testBreakdownScaleMemoryFreedLazily)
-	t.Run("first toucher outlives a sampled scan", testBreakdownScaleFirstToucherOutlives)
 }
 
 // TestBreakdownPinned compares the pinned rows with the pinned bytes of a driver that counts
@@ -115,8 +114,7 @@ func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapsh
 	reported := math.Sqrt(variance)
 	deviation := reported * math.Sqrt(max(1, float64(want)/float64(max(row, 1))))
 	t.Logf("at a share of %v %s of %s: %+.2f %%, a standard deviation is %.2f %%", share, f.kind,
-		f.name,
-		100*float64(row-want)/float64(want), 100*deviation/float64(want))
+		f.name, 100*float64(row-want)/float64(want), 100*deviation/float64(want))
 	switch off := float64(row - want); {
 	case exact != 0:
 		t.Errorf("%s of %s: a variance of %v where all was scanned", f.kind, f.name, exact)
@@ -172,23 +170,6 @@ func testBreakdownScaleMemoryFreedLazily(t *testing.T) {
 	}
 }
 
-// Pages that a scan left out may be there all the same.
-func testBreakdownScaleFirstToucherOutlives(t *testing.T) {
-	target := startLarge(t)
-	do(t, target, "reserve")
-	do(t, target, "all")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-
-	facts := do(t, target, "first")
-	const touched = 192 << 20 / page
-	before := len(faultsOf(t, s, target.PID()))
-	scanShareOf(t, s, target.PID(), 0.3)
-	if after := len(faultsOf(t, s, target.PID())); before < touched || after < touched {
-		t.Errorf("%d faults are known after a scan, %d before, want %d", after, before, touched)
-	}
-	mustReport(t, scanShareOf(t, s, target.PID(), 1), target.PID(), facts)
-}
-
 // pinnedBy are the resident bytes of pinned memory by who pinned it.
 func pinnedBy(snapshot *growth.Snapshot, pid int) amounts {
 	rows := make(amounts)
@@ -213,7 +194,7 @@ func pages(bytes int64) int64 { return (bytes + page - 1) / page * page }
 // the pages.
 func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 	t.Parallel()
-	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {
+	for _, sources := range [][]string{nil, {"cuda"}} {
 		g, s := openOn(t, startCUDA(t, libcuda(t)), tracer.Options{Interval: 1, Sources: sources})
 
 		before := rollup(t, g.PID())["Anonymous"]

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -31,11 +28,9 @@ func TestKernelFaults(t *testing.T) {
 // TestFaults samples page faults of traced processes alone.
 func TestFaults(t *testing.T) {
 	t.Run("other processes are left out", testFaultsOtherProcessesLeft)
-	t.Run("faults end with their links", testFaultsFaultsEndLinks)
 	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenPage)
 	t.Run("faults beyond the map are a loss", testFaultsFaultsBeyondMap)
 	t.Run("sampled faults represent all", testFaultsSampledFaultsRepresent)
-	t.Run("missing privileges are named", testFaultsMissingPrivilegesNamed)
 	t.Run("every CPU", testFaultsCPU)
 }
 
@@ -71,20 +66,15 @@ func startFaults(t testing.TB) (target *tracertest.Target, program string, child
 	return target, program, awaitChild(t, target, "ready")
 }
 
-// takeFaults attaches the source until the test ends, or until detach is called.
-func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()) {
+// takeFaults attaches the source until the test ends.
+func takeFaults(t testing.TB, s *tracer.Session, interval uint64) {
 	t.Helper()
 	status, links := source.AttachFaults(tracer.Kernel(s), interval)
 	if !status.Attached {
 		t.Fatalf("source fault is not attached: %s", status.Reason)
 	}
 
-	detach = func() {
-		must(t, probe.Close(links))
-		links = nil
-	}
-	t.Cleanup(detach)
-	return detach
+	t.Cleanup(func() { must(t, probe.Close(links)) })
 }
 
 // traceFaults starts testdata/faults.c and takes its faults, beside its mappings alone.
@@ -177,8 +167,7 @@ func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 		default:
 			if f.faults != f.pages {
 				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong",
-					f.faults,
-					f.function, f.pages)
+					f.faults, f.function, f.pages)
 			}
 		}
 	}
@@ -223,8 +212,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 	// A page may fault twice: the kernel's count has both.
 	if own := faultsIn(t, traced.PID()) - counted; sampledFaults(t, s)-before > own {
 		t.Errorf("%d faults sampled, want those of the traced process: %d",
-			sampledFaults(t, s)-before,
-			own)
+			sampledFaults(t, s)-before, own)
 	}
 }
 
@@ -233,21 +221,6 @@ func faultsIn(t testing.TB, pid int) int {
 	t.Helper()
 	stat := tracertest.Must(process.ReadStat(pid))(t)
 	return int(stat.MinorFaults + stat.MajorFaults)
-}
-
-func testFaultsFaultsEndLinks(t *testing.T) {
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	detach := takeFaults(t, s, everyFault)
-	order(target, "many 100")
-	detach()
-	target.Do("many 1") // a fault may have been under way, after the target's report
-	before := sampledFaults(t, s)
-	order(target, "many 100")
-	if after := sampledFaults(t, s); before < 100 || after != before {
-		t.Errorf("%d faults before detaching and %d more after", before, after-before)
-	}
 }
 
 func testFaultsFaultsForgottenPage(t *testing.T) {
@@ -326,51 +299,9 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 	}
 	if bound := 5 * math.Sqrt(pages*period); truth.faults != pages || math.Abs(stand-pages) > bound {
 		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f",
-			stand,
-			pages, truth.faults, bound)
+			stand, pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)
-}
-
-// Without privileges for a moment, where the kernel then refuses.
-func testFaultsMissingPrivilegesNamed(t *testing.T) {
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	_, err := tracer.Kernel(s).Program(bpf.ProgOnFault)
-	must(t, err)
-
-	mustBeRefused := true
-	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
-		mustBeRefused = strings.Trim(string(level), "\n") > "0"
-	}
-
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	restore := dropCapabilities(t)
-	status, links := source.AttachFaults(tracer.Kernel(s), everyFault)
-	restore()
-	defer probe.Close(links)
-	if status.Attached == mustBeRefused || mustBeRefused &&
-		!strings.Contains(status.Reason, "grant CAP_PERFMON") {
-		t.Errorf("without capabilities: %+v", status)
-	}
-}
-
-// dropCapabilities takes the effective ones from this thread.
-func dropCapabilities(t *testing.T) (restore func()) {
-	t.Helper()
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var had, none [2]unix.CapUserData
-	must(t, unix.Capget(&header, &had[0]))
-
-	for i := range had {
-		none[i].Permitted = had[i].Permitted
-	}
-	must(t, unix.Capset(&header, &none[0]))
-
-	return func() {
-		must(t, unix.Capset(&header, &had[0]))
-	}
 }
 
 func testFaultsCPU(t *testing.T) {

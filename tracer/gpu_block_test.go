@@ -228,8 +228,7 @@ func testBlocksHookProbedOnly(t *testing.T) {
 		if driver, blocks := tracer.Targets(s)[0].GPU.Active(); driver || blocks ||
 			counted(t, s, bpf.CountBlocks) != 0 || len(snapshot(t, s).GPUMemory) > 0 {
 			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks,
-				counted(t, s, bpf.CountBlocks),
-				tracer.Targets(s)[0].GPU.Status())
+				counted(t, s, bpf.CountBlocks), tracer.Targets(s)[0].GPU.Status())
 		}
 	}
 

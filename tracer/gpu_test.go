@@ -334,8 +334,7 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 		for _, h := range onDevices(balanced(t, s)) {
 			if h.InuseBytes < 0 || h.AllocBytes < 0 || h.InuseObjects < 0 || h.Variance < 0 {
 				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, siteIn(h.Stack, "h"),
-					h.InuseBytes,
-					h.AllocBytes)
+					h.InuseBytes, h.AllocBytes)
 			}
 		}
 		if sample := s.Sample().Processes[0]; sample.CudaDriver <= 0 || sample.Pinned <= 0 {

@@ -366,17 +366,6 @@ func copyFile(t testing.TB, from, to string) {
 	must(t, os.WriteFile(to, content, 0o755))
 }
 
-// buildCommand builds allocscope.
-func buildCommand(t testing.TB) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "allocscope")
-	build := exec.Command("go", "build", "-ldflags=-w", "-o", path, "../cmd/allocscope")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
-
 // python is the distribution's, for which apt has torch.
 const python = "/usr/bin/python3"
 

@@ -58,8 +58,7 @@ func testKernelStacksMoreStacksKernel(t *testing.T) {
 		seen++
 		if h.InuseObjects != rounds || h.InuseBytes != 100*rounds {
 			t.Errorf("a stack holds %.0f objects, %d bytes, want %d, %d", h.InuseObjects,
-				h.InuseBytes,
-				rounds, 100*rounds)
+				h.InuseBytes, rounds, 100*rounds)
 		}
 		if h.AllocObjects != rounds || h.AllocBytes != 100*rounds {
 			t.Errorf("a stack has allocated %.0f objects, %.0f bytes, want %d, %d", h.AllocObjects,

@@ -291,8 +291,7 @@ func testNativeInstructionSignalCan(t *testing.T) {
 			}
 			if len(places) < c.places {
 				t.Errorf("%d instructions of %s were interrupted, want %d at least", len(places),
-					c.in,
-					c.places)
+					c.in, c.places)
 			}
 		})
 	}

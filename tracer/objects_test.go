@@ -1,7 +1,6 @@
 package tracer_test
 
 import (
-	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -20,7 +18,6 @@ import (
 func TestObjects(t *testing.T) {
 	t.Run("who keeps what a stack has allocated", testObjectsOfStack)
 	t.Run("who has allocated tensors, and what C++ alone holds", testObjectsOfTensors)
-	t.Run("process without Python", testObjectsWithoutPython)
 }
 
 func testObjectsOfStack(t *testing.T) {
@@ -133,13 +130,4 @@ func testObjectsOfTensors(t *testing.T) {
 			}
 		}
 	})
-}
-
-func testObjectsWithoutPython(t *testing.T) {
-	t.Parallel()
-	target, s := openOn(t, startSteps(t), tracer.Options{Interval: 1, Sources: []string{"heap"}})
-	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: target.PID()})
-	if !errors.Is(err, objects.ErrNoPython) {
-		t.Errorf("%v, %v: want %v", counted, err, objects.ErrNoPython)
-	}
 }

@@ -1,9 +1,9 @@
 package tracer_test
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -20,14 +20,12 @@ func TestOverhead(t *testing.T) {
 // awaitMode waits at most ten minutes until the heap is probed in a certain way.
 func awaitMode(t *testing.T, s *tracer.Session, want growth.HeapMode) overhead.Overhead {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		switch o := s.Overhead(); {
-		case o.Mode == want:
-			return o
-		case time.Now().After(deadline):
-			t.Fatalf("the heap is not probed as %q: %+v", want, o)
-		}
-	}
+	var o overhead.Overhead
+	eventually(t, fmt.Sprintf("the heap is probed as %q", want), func() bool {
+		o = s.Overhead()
+		return o.Mode == want
+	})
+	return o
 }
 
 func testOverheadQuietProgramProbed(t *testing.T) {

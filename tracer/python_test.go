@@ -22,7 +22,6 @@ func TestPython(t *testing.T) {
 	t.Run("some frames of unusual interpreters", testPythonFramesUnusual)
 	t.Run("frames of greenlets", testPythonFramesGreenlets)
 	t.Run("PyPy", testPythonPyPy)
-	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
 	t.Run("program that is linked with Python", testPythonProgramLinked)
 	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
 }
@@ -156,15 +155,6 @@ func newestLibrary(t *testing.T) (library, home string) {
 		t.Skip("no pyenv version that was built with --enable-shared: no libpython to embed")
 	}
 	return library, home
-}
-
-func testPythonProgramEmbedsPython(t *testing.T) {
-	library, home := newestLibrary(t)
-	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
-	command := frames(t, program)
-	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := startCommand(t, command)
-	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 }
 
 func testPythonProgramLinked(t *testing.T) {

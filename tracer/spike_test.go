@@ -40,8 +40,7 @@ func TestSpikeSnapshot(t *testing.T) {
 			for _, function := range []string{"first", "second"} {
 				if math.Abs(float64(got[function]-risen)) > tolerance {
 					t.Errorf("%s rise: %s has %d bytes, want %d, of %v", rise, function,
-						got[function],
-						risen, got)
+						got[function], risen, got)
 				}
 			}
 			if got["usual"] != 0 || got["fill"] > tolerance {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,6 +88,7 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T, h tensorHolder) {
 				"%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else",
 				mode, held)
 		}
+		must(t, s.Close())
 	}
 }
 
@@ -110,15 +110,16 @@ func testTensorCallsHeapTensorsDo(t *testing.T, h tensorHolder) {
 		mustAmount(t, "with tensors", ofTensors(snapshot(t, s)),
 			amounts{ofHeap: {70, 70 * 5000}, ofTensor: {30, 30 * 5000}})
 		mustLoseNothing(t, s)
+		must(t, s.Close())
 	}
 }
 
 // The heap's probes come and go while tensors are exact.
 func testTensorCallsHeapProbesOpen(t *testing.T, h tensorHolder) {
-	eachWay(t, h, func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
-			return // there is nothing to open
-		}
+	h.Do("keep 50 5000", "fill 5 300000")
+	for _, mode := range modes {
+		h.Do("age")
+		s := openCalls(t, h, mode)
 		for range 3 {
 			closeHeap(t, s)
 			h.Do("keep 100 3000", "churn 100 3000")
@@ -127,7 +128,9 @@ func testTensorCallsHeapProbesOpen(t *testing.T, h tensorHolder) {
 			h.Do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 		}
-	})
+		mustLoseNothing(t, s)
+		must(t, s.Close())
+	}
 }
 
 // during calls do repeatedly until the work has ended.
@@ -179,6 +182,7 @@ func testTensorCallsTensorProbesOpen(t *testing.T, h tensorHolder) {
 			t.Errorf("%s: %d objects are held, want %d, of which %d may be lost", mode, got, want,
 				turns)
 		}
+		must(t, s.Close())
 	}
 }
 
@@ -206,6 +210,7 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 		if others != 70 {
 			t.Errorf("%s: %d other blocks are held, want 70", mode, others)
 		}
+		must(t, s.Close())
 	}
 }
 

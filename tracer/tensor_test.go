@@ -1,7 +1,6 @@
 package tracer_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
-	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -25,8 +23,6 @@ func TestTensors(t *testing.T) {
 	withOneProgram(t, []tensorCase{
 		{"source tensor alone leaves the heap without sites", testTensorsSourceTensorAlone},
 		{"gap in probing makes totals unknown", testTensorsGapProbingMakes},
-		{"closed probe attaches when it is opened", testTensorsClosedProbeAttaches},
-		{"detach leaves nothing in the kernel", testTensorsDetachLeavesNothing},
 	})
 }
 
@@ -92,48 +88,39 @@ var tensorWays = []tensorWay{
 	{probe.Single, []string{"tensor", "mapping"}},
 }
 
-// eachWay traces one program in all ways, one after the other. Tensors from before are old in each.
-func eachWay(
-	t *testing.T, h tensorHolder, check func(t *testing.T, h tensorHolder, s *tracer.Session),
-) {
-	t.Helper()
+func testTensorsLiveTensorsThose(t *testing.T) {
+	t.Parallel()
+	h := startTensors(t)
 	h.Do("keep 50 5000", "fill 5 300000")
-	for _, way := range tensorWays {
+	for _, way := range tensorWays { // tensors from before are old in each
 		t.Run(fmt.Sprint(way), func(t *testing.T) {
 			h.t = t
 			h.Do("age")
 			s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
-			check(t, h, s)
+			h.Do("forget")
+			mustCountOnce(t, h, s)
+
+			// an exception cannot pass a return probe: it would end the program
+			printed := h.Do("keep 20 3000", "fail 10")
+			if len(printed) == 0 || !strings.Contains(printed[0],
+				"can't allocate memory: you tried to allocate 281474976710656 bytes") {
+				t.Errorf("the program prints %q", printed)
+			}
+
+			for _, orders := range [][]string{
+				{},
+				{"keep 1000 777", "churn 5000 777", "keep 3 0"},
+				{"fill 4 10000000", "churn 5 10000000"},
+				{"drop 300", "view"},
+				{"forget", "churn 100 5000", "keep 70 5000"},
+				{"train 40"},
+			} {
+				h.Do(orders...)
+				mustHoldTensors(t, s, h)
+			}
 			mustLoseNothing(t, s)
 		})
 	}
-}
-
-func testTensorsLiveTensorsThose(t *testing.T) {
-	t.Parallel()
-	eachWay(t, startTensors(t), func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		h.Do("forget")
-		mustCountOnce(t, h, s)
-
-		// an exception cannot pass a return probe: it would end the program instead of being caught
-		printed := h.Do("keep 20 3000", "fail 10")
-		if len(printed) == 0 || !strings.Contains(printed[0],
-			"can't allocate memory: you tried to allocate 281474976710656 bytes") {
-			t.Errorf("the program prints %q", printed)
-		}
-
-		for _, orders := range [][]string{
-			{},
-			{"keep 1000 777", "churn 5000 777", "keep 3 0"},
-			{"fill 4 10000000", "churn 5 10000000"},
-			{"drop 300", "view"},
-			{"forget", "churn 100 5000", "keep 70 5000"},
-			{"train 40"},
-		} {
-			h.Do(orders...)
-			mustHoldTensors(t, s, h)
-		}
-	})
 }
 
 // passesThrough reports whether a stack goes through a function.
@@ -286,42 +273,6 @@ func testTensorsGapProbingMakes(t *testing.T, h tensorHolder) {
 		lineWith(t, "tensors.py", "fills"))]; got != [2]int64{20, 20_000} {
 		t.Errorf("after the second opening %d are held, want 20 of 20000 bytes", got)
 	}
-}
-
-// A program that waits for its baseline holds its probes back.
-func testTensorsClosedProbeAttaches(t *testing.T, h tensorHolder) {
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
-
-	p := source.NewTensors(tracer.Kernel(s), s.Process)
-	mapped, err := s.Process.Maps()
-	must(t, errors.Join(err, p.Pause()))
-
-	if p.Update(mapped); p.Active() || !p.Status().Attached {
-		t.Errorf("found while it is closed: active %t, %+v", p.Active(), p.Status())
-	}
-	if err := p.Open(); err != nil || !p.Active() {
-		t.Errorf("opened: active %t, %v", p.Active(), err)
-	}
-	if err := p.Close(); err != nil || p.Active() {
-		t.Errorf("shut down: active %t, %v", p.Active(), err)
-	}
-}
-
-func testTensorsDetachLeavesNothing(t *testing.T, h tensorHolder) {
-	other := startTensors(t)
-	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
-
-	mustAttach(t, s, h.PID())
-	h.Do("keep 30 100")
-	other.Do("keep 7 100")
-	if n := entries(t, s, h.PID())["tensors"]; n != 30 {
-		t.Errorf("the kernel has %d tensors, want 30", n)
-	}
-
-	mustHoldTensors(t, s, other)
-	mustDetach(t, s, h.PID())
-	mustHaveNoEntries(t, s, h.PID())
-	mustHoldTensors(t, s, other)
 }
 
 func testTensorsProgramWithoutTorch(t *testing.T) {

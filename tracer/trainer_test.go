@@ -98,7 +98,6 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 		before)
 	if stacks < least || cut*1000 > mostPerMille*stacks {
 		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut,
-			stacks,
-			mostPerMille, least)
+			stacks, mostPerMille, least)
 	}
 }

@@ -2,7 +2,6 @@ package tracertest
 
 import (
 	"fmt"
-	"maps"
 	"os/exec"
 	"regexp"
 	"testing"
@@ -13,7 +12,6 @@ import (
 func TestLibcuda(t *testing.T) {
 	t.Run("functions call each other through the exports", testLibcudaNestedCalls)
 	t.Run("device addresses are not mapped", testLibcudaDeviceAddresses)
-	t.Run("child frees its own", testLibcudaChildFreesItsOwn)
 }
 
 // startCUDA starts cuda.c, which has loaded nothing.
@@ -58,20 +56,6 @@ func testLibcudaDeviceAddresses(t *testing.T) {
 		Must(fmt.Sscanf(line, "%x-%x", &start, &end))(t)
 		if start < lastDeviceAddress && end > firstDeviceAddress {
 			t.Errorf("mapped: %s", line)
-		}
-	}
-}
-
-func testLibcudaChildFreesItsOwn(t *testing.T) {
-	g := startCUDA(t)
-	g.Do("load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100",
-		"hold allochost 2 100", "fork", "child free malloc 4", "child hold async 3 10")
-	for order, want := range map[string]map[string]amount{
-		"child totals": {"device": {1, 100}, "pinned": {2, 200}, "async": {3, 30}},
-		"totals":       {"device": {5, 500}, "pinned": {2, 200}},
-	} {
-		if got := totals(t, g.Do(order)); !maps.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", order, got, want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -101,12 +100,9 @@ func TestEventReader(t *testing.T) {
 					t.Errorf("after the flush: %v", got.numbers)
 				}
 			} else {
-				for end := time.Now().Add(10 * time.Second); !got.are(len(c.flags)); {
-					if time.Now().After(end) {
-						t.Fatalf("handled %v of %d", got.numbers, len(c.flags))
-					}
-					time.Sleep(time.Millisecond)
-				}
+				tracertest.Eventually(t, "all are handled", func() bool {
+					return got.are(len(c.flags))
+				})
 			}
 			tracertest.NoError(t, r.Close())
 			r.Flush() // returns

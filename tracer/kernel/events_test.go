@@ -71,6 +71,9 @@ func (h *handled) are(n int) bool {
 }
 
 func TestEventReader(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	k := tracertest.Must(Load(Config{MaxLive: 1 << 10, MaxStacks: 1 << 10, MaxFaults: 1 << 10}))(t)
+	defer k.Close()
 	for _, c := range []struct {
 		name    string
 		flags   []int32
@@ -83,11 +86,6 @@ func TestEventReader(t *testing.T) {
 		{"a flush after a wakeup", []int32{forceWakeup, noWakeup}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tracertest.NeedsRoot(t)
-			k, err := Load(Config{MaxLive: 1 << 10, MaxStacks: 1 << 10, MaxFaults: 1 << 10})
-			tracertest.NoError(t, err)
-			defer k.Close()
-
 			var got handled
 			r := tracertest.Must(k.ReadEvents(got.add))(t)
 			for i, flags := range c.flags {

@@ -8,7 +8,6 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -152,22 +151,13 @@ func headersOf(t *testing.T, minor int) []string {
 		return found[:1]
 	}
 
-	out := strings.TrimSpace(runTool(t, "sh", tracertest.Source("headers.sh"), "forky",
+	out := strings.TrimSpace(tracertest.Run(t, "sh", tracertest.Source("headers.sh"), "forky",
 		"lib"+name+"-dev"))
 	if strings.HasPrefix(out, "missing: ") {
 		t.Logf("3.%d is checked on live interpreters alone: %s", minor, out)
 		return nil
 	}
 	return []string{filepath.Join(out, name), out}
-}
-
-func runTool(t testing.TB, tool string, arguments ...string) string {
-	t.Helper()
-	out, err := exec.Command(tool, arguments...).Output()
-	if err != nil {
-		t.Fatalf("%s %s: %v", tool, strings.Join(arguments, " "), err)
-	}
-	return string(out)
 }
 
 func compareWithHeaders(t *testing.T, v *Version, includes []string) {
@@ -177,18 +167,13 @@ func compareWithHeaders(t *testing.T, v *Version, includes []string) {
 		arguments = append(arguments, "-I", dir, "-I", filepath.Join(dir, "internal"))
 	}
 
-	if out, err := exec.Command("gcc", arguments...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-
+	tracertest.Run(t, "gcc", arguments...)
 	got := fieldsOf(v)
 	printed := make(map[string]bool)
-	for line := range strings.Lines(runTool(t, program)) {
+	for line := range strings.Lines(tracertest.Run(t, program)) {
 		var name string
 		var want int64
-		if _, err := fmt.Sscan(line, &name, &want); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.Must(fmt.Sscan(line, &name, &want))(t)
 		printed[name] = true
 		value, known := got[name]
 		switch {

@@ -175,8 +175,7 @@ func TestBurstsSimulation(t *testing.T) {
 			for at, bytes := range churn {
 				if bytes > inFlight {
 					t.Fatalf("after %d s temporaries hold %.0f bytes, at most %.0f are in flight",
-						at, bytes,
-						inFlight)
+						at, bytes, inFlight)
 				}
 			}
 		})

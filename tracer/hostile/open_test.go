@@ -21,9 +21,7 @@ func TestOpen(t *testing.T) {
 	tracertest.NoError(t, unix.Mkfifo(fifo, 0o600))
 	watch := tracertest.Must(unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC))(t)
 	defer unix.Close(watch)
-	if _, err := unix.InotifyAddWatch(watch, fifo, unix.IN_OPEN); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(unix.InotifyAddWatch(watch, fifo, unix.IN_OPEN))(t)
 
 	path, stop := filepath.Join(dir, "path"), make(chan struct{})
 	flipped := make(chan int)

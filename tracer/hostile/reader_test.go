@@ -83,9 +83,7 @@ func stopChild(t *testing.T) (pid int) {
 func testGivesUp(t *testing.T) {
 	f, other := text(t, "text"), text(t, "other")
 	buffer := make([]byte, 4)
-	if _, err := f.ReadAt(buffer, 0); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(f.ReadAt(buffer, 0))(t)
 
 	withTimeout(t, 50*time.Millisecond)
 	stopped := stopChild(t)
@@ -143,9 +141,7 @@ func loseChild(t *testing.T) (ended chan struct{}) {
 	if child.socket == 0 && len(child.lost) >= maxLost {
 		return nil
 	}
-	if _, err := text(t, "text").ReadAt(make([]byte, 4), 0); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(text(t, "text").ReadAt(make([]byte, 4), 0))(t)
 	f := text(t, "text")
 	ended = child.ended
 	child.timeout = 50 * time.Millisecond
@@ -161,9 +157,7 @@ func loseChild(t *testing.T) (ended chan struct{}) {
 func testChildEnds(t *testing.T) {
 	const variable = "ALLOCSCOPE_TEST_READER"
 	if os.Getenv(variable) != "" {
-		if _, err := text(t, "text").ReadAt(make([]byte, 4), 0); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.Must(text(t, "text").ReadAt(make([]byte, 4), 0))(t)
 		fmt.Printf("child %d\n", child.pid)
 		select {}
 	}
@@ -173,9 +167,7 @@ func testChildEnds(t *testing.T) {
 	output := tracertest.Must(us.StdoutPipe())(t)
 	tracertest.NoError(t, us.Start())
 	var pid int
-	if _, err := fmt.Fscanf(output, "child %d\n", &pid); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(fmt.Fscanf(output, "child %d\n", &pid))(t)
 	status := fmt.Sprintf("/proc/%d/cmdline", pid)
 	if name, err := os.ReadFile(status); err != nil || !bytes.HasPrefix(name, []byte(Name)) {
 		t.Fatalf("the child is %q, %v", name, err)
@@ -183,12 +175,8 @@ func testChildEnds(t *testing.T) {
 
 	tracertest.NoError(t, us.Process.Kill())
 	_ = us.Wait()
-	for range 60_000 {
-		if name, err := os.ReadFile(status); err != nil || len(name) == 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-
-	t.Errorf("PID %d lives on", pid)
+	tracertest.Eventually(t, fmt.Sprintf("PID %d has ended", pid), func() bool {
+		name, err := os.ReadFile(status)
+		return err != nil || len(name) == 0
+	})
 }

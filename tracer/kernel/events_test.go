@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -72,6 +71,9 @@ func (h *handled) are(n int) bool {
 }
 
 func TestEventReader(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	k := tracertest.Must(Load(Config{MaxLive: 1 << 10, MaxStacks: 1 << 10, MaxFaults: 1 << 10}))(t)
+	defer k.Close()
 	for _, c := range []struct {
 		name    string
 		flags   []int32
@@ -84,11 +86,6 @@ func TestEventReader(t *testing.T) {
 		{"a flush after a wakeup", []int32{forceWakeup, noWakeup}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tracertest.NeedsRoot(t)
-			k, err := Load(Config{MaxLive: 1 << 10, MaxStacks: 1 << 10, MaxFaults: 1 << 10})
-			tracertest.NoError(t, err)
-			defer k.Close()
-
 			var got handled
 			r := tracertest.Must(k.ReadEvents(got.add))(t)
 			for i, flags := range c.flags {
@@ -101,12 +98,9 @@ func TestEventReader(t *testing.T) {
 					t.Errorf("after the flush: %v", got.numbers)
 				}
 			} else {
-				for end := time.Now().Add(10 * time.Second); !got.are(len(c.flags)); {
-					if time.Now().After(end) {
-						t.Fatalf("handled %v of %d", got.numbers, len(c.flags))
-					}
-					time.Sleep(time.Millisecond)
-				}
+				tracertest.Eventually(t, "all are handled", func() bool {
+					return got.are(len(c.flags))
+				})
 			}
 			tracertest.NoError(t, r.Close())
 			r.Flush() // returns

@@ -22,11 +22,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // slot is a slot of testdata/liveness.c: a block, and its turn, which is odd while it is alive.
 type slot struct{ turn, address, size, _ uint64 }
@@ -240,7 +236,12 @@ func (p *program) mustShow(percent int) {
 
 func TestCheck(t *testing.T) {
 	for _, mode := range []string{"mixed", "fast", "lru"} {
-		t.Run(mode, func(t *testing.T) { startProgram(t, mode).mustCheck() })
+		t.Run(mode, func(t *testing.T) {
+			p := startProgram(t, mode)
+			p.mustCheck()
+			p.mustHoldBlocks()
+			p.mustWalk()
+		})
 	}
 
 	t.Run("static program", func(t *testing.T) {
@@ -248,26 +249,12 @@ func TestCheck(t *testing.T) {
 		startBuild(t, "mixed", path).mustCheck()
 	})
 
-	for _, mode := range []string{"mixed", "fast", "lru"} {
-		t.Run("jemalloc "+mode, func(t *testing.T) {
-			t.Setenv("LD_PRELOAD", "libjemalloc.so.2")
-			startProgram(t, mode).mustCheck()
-		})
-		if mode == "lru" {
-			continue // as fast, but slow
-		}
-		t.Run("mimalloc "+mode, func(t *testing.T) {
-			t.Setenv("LD_PRELOAD", "libmimalloc.so.2")
-			startProgram(t, mode).mustShow(50) // it is known to miss some, see delayedBlocks
-		})
-	}
-
 	t.Run("more threads than arenas", func(t *testing.T) {
 		t.Setenv("MALLOC_ARENA_MAX", "2")
 		startProgram(t, "mixed").mustCheck()
 	})
 
-	testReleases(t, (*program).mustCheck)
+	testReleases(t)
 	t.Run("of a library alone", testOwnMalloc)
 
 	t.Run("objects of Python", func(t *testing.T) {
@@ -322,7 +309,7 @@ func releases() (roots []string) {
 }
 
 // testReleases tests a program with the glibc of other releases.
-func testReleases(t *testing.T, test func(*program)) {
+func testReleases(t *testing.T) {
 	for _, release := range releases() {
 		t.Run("glibc of "+filepath.Base(release), func(t *testing.T) {
 			libraries := release + "/usr/lib/x86_64-linux-gnu/"
@@ -330,7 +317,9 @@ func testReleases(t *testing.T, test func(*program)) {
 			path := tracertest.Build(t, "liveness.c", "-nodefaultlibs",
 				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
 				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
-			test(startBuild(t, "mixed", path))
+			p := startBuild(t, "mixed", path)
+			p.mustCheck()
+			p.mustHoldBlocks()
 		})
 	}
 }
@@ -417,9 +406,7 @@ func startPythonScript(
 	for _, line := range python.Await("ready") {
 		var kind string
 		var o heap.Object
-		if _, err := fmt.Sscanf(line, "%s %d %d", &kind, &o.Address, &o.Size); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.Must(fmt.Sscanf(line, "%s %d %d", &kind, &o.Address, &o.Size))(t)
 		objects[kind] = append(objects[kind], o)
 	}
 	return openProcess(t, python.PID()), objects

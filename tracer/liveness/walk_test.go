@@ -47,10 +47,6 @@ func (p *program) info() (info mallocInfo) {
 }
 
 func TestWalkHeaps(t *testing.T) {
-	for _, mode := range []string{"mixed", "fast", "lru"} {
-		t.Run("as malloc counts, "+mode, func(t *testing.T) { startProgram(t, mode).mustWalk() })
-	}
-
 	// There, the variables of the first thread lie before the first chunk.
 	t.Run("static program", func(t *testing.T) {
 		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
@@ -138,9 +134,7 @@ func startFragmented(t *testing.T) (p *process.Process, free uint64) {
 	target.Say("info")
 	var heap, inUse uint64
 	line := target.Await("done")[0]
-	if _, err := fmt.Sscanf(line, "info %d %d %d", &heap, &free, &inUse); err != nil {
-		t.Fatal(line, err)
-	}
+	tracertest.Must(fmt.Sscanf(line, "info %d %d %d", &heap, &free, &inUse))(t)
 	return openProcess(t, target.PID()), free
 }
 
@@ -178,9 +172,7 @@ func testBigHeap(t *testing.T) {
 	t.Cleanup(target.Hangup)
 	lines := target.Await("done")
 	var heap, free, fast uint64
-	if _, err := fmt.Sscanf(lines[len(lines)-1], "ready %d %d %d", &heap, &free, &fast); err != nil {
-		t.Fatal(lines, err)
-	}
+	tracertest.Must(fmt.Sscanf(lines[len(lines)-1], "ready %d %d %d", &heap, &free, &fast))(t)
 
 	p := openProcess(t, target.PID())
 	process.KeepMemory(p)

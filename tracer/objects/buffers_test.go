@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -54,14 +52,8 @@ func TestBuffers(t *testing.T) {
 	var suspects []Suspect
 	var names []string
 	for _, line := range target.Await("ready") {
-		fields := strings.Fields(line)
-		var objects []uint64
-
-		for _, field := range fields[1:] {
-			address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
-			objects = append(objects, address)
-		}
-		names = append(names, fields[0])
+		name, objects := NumbersOf(t, line)
+		names = append(names, name)
 		suspects = append(suspects, Suspect{Stack: uint64(len(names)), Objects: objects})
 	}
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -196,10 +194,7 @@ func searchMoved(t *testing.T, script, order string, isBefore bool) keeper.Searc
 	t.Helper()
 	target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
 	var suspect Suspect
-	for _, field := range strings.Fields(target.Await("ready")[0])[1:] {
-		address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
-		suspect.Objects = append(suspect.Objects, address)
-	}
+	_, suspect.Objects = NumbersOf(t, target.Await("ready")[0])
 	h := openHeap(t, target.PID())
 	tracertest.NoError(t, h.refresh())
 
@@ -269,10 +264,7 @@ func TestLargeMemory(t *testing.T) {
 			target := tracertest.Start(t, "/usr/bin/python3", "-c", script)
 			suspects := make([]Suspect, 2)
 			for i, line := range target.Await("ready")[:2] {
-				for _, field := range strings.Fields(line)[1:] {
-					address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
-					suspects[i].Objects = append(suspects[i].Objects, address)
-				}
+				_, suspects[i].Objects = NumbersOf(t, line)
 			}
 			h := openHeap(t, target.PID())
 			h.maxWhole = 1
@@ -321,10 +313,7 @@ input()
 func TestReread(t *testing.T) {
 	target := tracertest.Start(t, "/usr/bin/python3", "-c", growingScript)
 	suspect := Suspect{Type: "__main__.Kept"}
-	for _, field := range strings.Fields(target.Await("ready")[0])[1:] {
-		address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
-		suspect.Objects = append(suspect.Objects, address)
-	}
+	_, suspect.Objects = NumbersOf(t, target.Await("ready")[0])
 	h := openHeap(t, target.PID())
 	found, err := h.Search(t.Context(), []Suspect{suspect}, time.Minute)
 	if err != nil || len(found[0].Paths) != 1 || found[0].Paths[0].Links[0].Entries != 1000 {

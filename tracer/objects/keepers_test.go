@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -352,46 +351,43 @@ func TestLimits(t *testing.T) {
 			}
 			target := tracertest.StartCommand(t, exec.Command(command[0], command[1:]...))
 
-			var names []string
-			var limits []int64
-			var suspects []objects.Suspect
-			pid := 0
-			for _, line := range target.Await("done") {
-				name, rest, _ := strings.Cut(line, " ")
-				numbers := numbersOf(t, rest)
-				if name == "pid" {
-					pid = int(numbers[0])
-					continue
-				}
-				names, limits = append(names, name), append(limits, int64(numbers[0]))
-				suspects = append(suspects, objects.Suspect{
-					Type: "__main__.Item", Stack: uint64(len(names)), Objects: numbers[1:],
-				})
-			}
-
-			heap := tracertest.Must(objects.Open(openProcess(t, pid)))(t)
-			searches, err := heap.Search(t.Context(), suspects, time.Minute)
-			if err != nil || len(searches) != len(names) {
-				t.Fatalf("%d searches, %v", len(searches), err)
-			}
+			names, limits, searches := searchItems(t, target)
 			for i, found := range searches {
 				if !hasLimit(found, limits[i]) {
 					t.Errorf("%s has not 300 entries of %d: %s, %+v", names[i], limits[i],
-						describe(found),
-						found.Paths)
+						describe(found), found.Paths)
 				}
 			}
 		})
 	}
 }
 
-func numbersOf(t *testing.T, text string) (numbers []uint64) {
+// searchItems searches for the items of a program. It prints the name of each container, its limit,
+// and the addresses of its items.
+func searchItems(
+	t *testing.T, target *tracertest.Target,
+) (names []string, limits []int64, searches []keeper.Search) {
 	t.Helper()
-	for field := range strings.FieldsSeq(text) {
-		number := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
-		numbers = append(numbers, number)
+	pid := 0
+	var suspects []objects.Suspect
+	for _, line := range target.Await("done") {
+		name, numbers := objects.NumbersOf(t, line)
+		if name == "pid" {
+			pid = int(numbers[0])
+			continue
+		}
+		names, limits = append(names, name), append(limits, int64(numbers[0]))
+		suspects = append(suspects, objects.Suspect{
+			Type: "__main__.Item", Stack: uint64(len(names)), Objects: numbers[1:],
+		})
 	}
-	return numbers
+
+	heap := tracertest.Must(objects.Open(openProcess(t, pid)))(t)
+	searches = tracertest.Must(heap.Search(t.Context(), suspects, time.Minute))(t)
+	if len(searches) != len(names) {
+		t.Fatalf("%d searches", len(searches))
+	}
+	return names, limits, searches
 }
 
 // hasLimit reports whether a path leads to all samples, by one container with that limit alone.
@@ -410,8 +406,8 @@ func hasLimit(found keeper.Search, limit int64) bool {
 	return containers == 1
 }
 
-// writeOnlyScript prints, for each list, its name and the addresses of its entries. Code reads or
-// empties some of the lists.
+// writeOnlyScript prints, for each list, its name, that it has no limit, and the addresses of its
+// entries. Code reads or empties some of the lists.
 const writeOnlyScript = `
 import os, sys
 
@@ -454,7 +450,7 @@ def main():
         owner.keep()
         keep()
     for name in sorted(addresses):
-        print(name, *addresses[name][::40])
+        print(name, 0, *addresses[name][::40])
     print("pid", os.getpid())
     print("done", flush=True)
     sys.stdin.read()
@@ -474,26 +470,9 @@ func TestWriteOnly(t *testing.T) {
 		"global.written": true, "owner.noted": true, "outer.enclosed": true,
 		"emptied": false, "owner.counted": false,
 	}
-	var names []string
-	var suspects []objects.Suspect
-	pid := 0
-	for _, line := range target.Await("done") {
-		name, rest, _ := strings.Cut(line, " ")
-		numbers := numbersOf(t, rest)
-		if name == "pid" {
-			pid = int(numbers[0])
-			continue
-		}
-		names = append(names, name)
-		suspects = append(suspects, objects.Suspect{
-			Type: "__main__.Item", Stack: uint64(len(names)), Objects: numbers,
-		})
-	}
-
-	heap := tracertest.Must(objects.Open(openProcess(t, pid)))(t)
-	searches, err := heap.Search(t.Context(), suspects, time.Minute)
-	if err != nil || len(searches) != len(want) {
-		t.Fatalf("%d searches, %v", len(searches), err)
+	names, _, searches := searchItems(t, target)
+	if len(searches) != len(want) {
+		t.Fatalf("%d searches", len(searches))
 	}
 	for i, found := range searches {
 		isWriteOnly := len(found.Paths) > 0 && slices.ContainsFunc(found.Paths[0].Links,

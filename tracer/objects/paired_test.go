@@ -59,9 +59,7 @@ func pairedTrials(t *testing.T, trials int) (found, outside, wrong int) {
 	target.Await("ready")
 	keep := func(n int) (records, steady float64) {
 		target.Say(fmt.Sprint(n))
-		if _, err := fmt.Sscan(target.Await("done")[0], &records, &steady); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.Must(fmt.Sscan(target.Await("done")[0], &records, &steady))(t)
 		return records, steady
 	}
 	h := openHeap(t, target.PID())

@@ -12,15 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // whole makes the tests run every program on every interpreter: `make test-keepers`.
 var (
@@ -184,10 +181,10 @@ func (p python) run(
 
 // A truth is a program's own output.
 type truth struct {
-	pid         int
-	kind        string
-	objects     []uint64
-	noted, live int64
+	pid     int
+	kind    string
+	objects []uint64
+	noted   int64
 }
 
 func readTruth(t *testing.T, target *tracertest.Target) (truth truth) {
@@ -200,14 +197,9 @@ func readTruth(t *testing.T, target *tracertest.Target) (truth truth) {
 		case "type":
 			truth.kind = strings.TrimPrefix(value, "builtins.")
 		case "objects":
-			for word := range strings.FieldsSeq(value) {
-				address := tracertest.Must(strconv.ParseUint(word, 0, 64))(t)
-				truth.objects = append(truth.objects, address)
-			}
+			_, truth.objects = objects.NumbersOf(t, line)
 		case "noted":
 			truth.noted, _ = strconv.ParseInt(value, 10, 64)
-		case "live":
-			truth.live, _ = strconv.ParseInt(value, 10, 64)
 		}
 	}
 	if len(truth.objects) != 8 || truth.noted < 8 {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,17 +21,11 @@ import (
 func readSuspects(t *testing.T, lines []string) (names, wants []string, suspects []Suspect) {
 	t.Helper()
 	for _, line := range lines {
-		fields := strings.Fields(line)
-		if len(fields) < 3 {
-			continue
+		name, rest, _ := strings.Cut(line, " ")
+		if want, addresses := NumbersOf(t, rest); len(addresses) > 0 {
+			names, wants = append(names, name), append(wants, want)
+			suspects = append(suspects, Suspect{Stack: uint64(len(names)), Objects: addresses})
 		}
-		one := Suspect{Stack: uint64(len(suspects) + 1)}
-		for _, field := range fields[2:] {
-			address := tracertest.Must(strconv.ParseUint(field, 10, 64))(t)
-			one.Objects = append(one.Objects, address)
-		}
-		names, wants = append(names, fields[0]), append(wants, fields[1])
-		suspects = append(suspects, one)
 	}
 	return names, wants, suspects
 }
@@ -113,8 +106,7 @@ func proofOfHeld(t *testing.T) (
 	names, _, suspects = readSuspects(t, target.Await("kinds end"))
 	h := openHeap(t, target.PID())
 	tracertest.NoError(t, h.refresh())
-	p, err := h.newProof(newBudget(t.Context(), time.Minute))
-	tracertest.NoError(t, err)
+	p = tracertest.Must(h.newProof(newBudget(t.Context(), time.Minute)))(t)
 	return target, names, suspects, p
 }
 
@@ -200,9 +192,7 @@ func TestStill(t *testing.T) {
 	_, names, suspects, p := proofOfHeld(t)
 
 	list := [][]uint64{suspects[slices.Index(names, "lost-list")].Objects}
-	if _, err := p.run(list, []int{0}, []int{0}); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(p.run(list, []int{0}, []int{0}))(t)
 	linked := 0
 	for _, m := range p.members {
 		if len(m.referers) == 0 {

@@ -14,11 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // The kernel kills a program that meets the limit of its cgroup. Its report names both.
 func TestLog(t *testing.T) {
@@ -32,7 +28,7 @@ func TestLog(t *testing.T) {
 	target.Say("leak 1000000 200")
 	_, _ = target.Process.Wait()
 	var kill growth.OOMKill
-	eventually(t, "the log has the kill", func() bool {
+	tracertest.Eventually(t, "the log has the kill", func() bool {
 		kills := tracertest.Must(log.Kills())(t)
 		i := slices.IndexFunc(kills, func(k growth.OOMKill) bool { return k.PID == target.PID() })
 		if i >= 0 {
@@ -51,15 +47,6 @@ func TestLog(t *testing.T) {
 	if kill.Count != 1 || len(kill.Largest) != 1 || kill.Largest[0].PID != target.PID() ||
 		kill.Largest[0].Command != "steps" || kill.Largest[0].RSS < kill.Anonymous {
 		t.Errorf("the table is %+v", kill.Largest)
-	}
-}
-
-func eventually(t *testing.T, what string, isTrue func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !isTrue(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
 	}
 }
 

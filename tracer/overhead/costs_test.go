@@ -84,9 +84,7 @@ func testMeasured(t *testing.T, mode probe.Mode, samplesItself bool) {
 	defaults := calibrate.DefaultCosts
 	for tries := 5; ; tries-- { // others that use the processor may spoil a measurement
 		costs, err := overhead.MeasureCosts(t.Context(), k, nil, period, time.Minute, detach)
-		if err != nil {
-			t.Fatalf("%+v", err)
-		}
+		tracertest.NoError(t, err)
 		t.Logf("%+v", costs)
 		if costs.Entry == defaults.Entry || costs.Return == defaults.Return || costs.Fault == defaults.Fault {
 			t.Errorf("%+v has defaults", costs)

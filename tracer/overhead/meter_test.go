@@ -14,9 +14,7 @@ import (
 func TestMeter(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	k, err := load(probe.Automatic, false)
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
+	tracertest.NoError(t, err)
 	defer k.Close()
 
 	used := map[any]overhead.Usage{}

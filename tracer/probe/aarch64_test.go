@@ -115,8 +115,7 @@ func TestChooseSiteAArch64(t *testing.T) {
 			if int(site.Offset)-offset != want.at || site.Emulated != want.emulated ||
 				site.Reason == "" || site.Function != f {
 				t.Errorf("%s, %d arguments: %+v, want +%d, emulated: %t", name, arguments, site,
-					want.at,
-					want.emulated)
+					want.at, want.emulated)
 			}
 		}
 	}
@@ -141,7 +140,7 @@ func TestMisalignedAArch64(t *testing.T) {
 	text := ".globl malloc\n.type malloc,@function\nmalloc: .long 0xd65f03c0, 0xd65f03c0 /* ret */\n"
 	tracertest.NoError(t, os.WriteFile(source, []byte(text), 0o600))
 	path := source + ".so"
-	output(t, "gcc", "gcc", "-nostdlib", "-shared", "-o", path, source)
+	tracertest.Run(t, "gcc", "-nostdlib", "-shared", "-o", path, source)
 	content := tracertest.Must(os.ReadFile(path))(t)
 	content[machineOffset] = byte(elf.EM_AARCH64)
 	tracertest.NoError(t, os.WriteFile(path, content, 0o600))

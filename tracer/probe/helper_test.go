@@ -2,7 +2,6 @@ package probe
 
 import (
 	"debug/elf"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,11 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // start starts a program that prints "ready", and returns its process and mappings then.
 func start(t *testing.T, command *exec.Cmd) (*process.Process, []process.Mapping) {
@@ -40,22 +35,12 @@ func open(t *testing.T, pid int) (*process.Process, []process.Mapping) {
 	return p, maps
 }
 
-// output runs a tool of a Debian package, and returns its output.
-func output(t testing.TB, debian, tool string, arguments ...string) string {
-	t.Helper()
-	out, err := exec.Command(tool, arguments...).Output()
-	if err != nil {
-		t.Fatalf("%s %s: %v (apt-get install %s)", tool, strings.Join(arguments, " "), err, debian)
-	}
-	return string(out)
-}
-
 func assemble(t testing.TB, text string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	source, object := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.o")
 	tracertest.NoError(t, os.WriteFile(source, []byte(text+"\n"), 0o600))
-	output(t, "binutils", "as", "--64", "-o", object, source)
+	tracertest.Run(t, "as", "--64", "-o", object, source)
 	file := tracertest.Must(elf.Open(object))(t)
 	defer file.Close()
 	return tracertest.Must(file.Section(".text").Data())(t)
@@ -69,7 +54,7 @@ type line struct {
 
 func disassemble(t testing.TB, path string) (listing []line) {
 	t.Helper()
-	for text := range strings.Lines(output(t, "binutils", "objdump", "-d", "--no-show-raw-insn",
+	for text := range strings.Lines(tracertest.Run(t, "objdump", "-d", "--no-show-raw-insn",
 		path)) {
 		address, instruction, ok := strings.Cut(text, ":\t")
 		at, err := strconv.ParseUint(strings.TrimSpace(address), 16, 64)
@@ -114,23 +99,12 @@ func fileOffset(t testing.TB, file *elf.File, address uint64) uint64 {
 
 func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
 	t.Helper()
-	found := make(map[string]uint64)
-	for text := range strings.Lines(output(t, "binutils", "nm", append(flags, path)...)) {
-		var address uint64
-		var kind, name string
-		n, _ := fmt.Sscanf(text, "%x %s %s", &address, &kind, &name)
-		if n == 3 && strings.Contains("TtW", kind) {
-			name, _, _ = strings.Cut(name, "@")
-			found[name] = address
-		}
-	}
-
-	return found
+	return tracertest.Symbols(t, path, "TtW", flags...)
 }
 
 func cLibrary(t testing.TB) string {
 	t.Helper()
-	for text := range strings.Lines(output(t, "libc-bin", "ldd", "/bin/cat")) {
+	for text := range strings.Lines(tracertest.Run(t, "ldd", "/bin/cat")) {
 		if _, path, ok := strings.Cut(text, "libc.so.6 => "); ok {
 			path, _, _ = strings.Cut(path, " ")
 			return tracertest.Must(filepath.EvalSymlinks(path))(t)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -192,17 +191,16 @@ func TestResolveHostileVersions(t *testing.T) {
 	one := append([]byte{1, 0, 0, 0, 2, 0, 0xff, 0xff, 0, 0, 0, 0, 20, 0, 0, 0, 28, 0, 0, 0},
 		make([]byte, 8)...)
 	tracertest.NoError(t, os.WriteFile(definitions, bytes.Repeat(one, 20_000), 0o600))
-	output(t, "binutils", "objcopy", "--add-section", ".hostile="+definitions, program)
+	tracertest.Run(t, "objcopy", "--add-section", ".hostile="+definitions, program)
 	makeVersions(t, program)
 	p, maps := start(t, exec.Command(program))
 
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	if _, err := Resolve(p, maps); err != nil {
-		t.Error(err)
-	}
-	runtime.ReadMemStats(&after)
-	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 64<<20 {
+	allocated := tracertest.Allocated(func() {
+		if _, err := Resolve(p, maps); err != nil {
+			t.Error(err)
+		}
+	})
+	if allocated > 64<<20 {
 		t.Errorf("%d bytes allocated", allocated)
 	}
 }

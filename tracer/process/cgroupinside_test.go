@@ -23,17 +23,7 @@ func TestInsideView(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// start starts a process in the cgroup, in a mount namespace that a script has changed.
-	start := func(t *testing.T, script string) *Process {
-		target := tracertest.StartCommand(t, exec.Command("unshare", "--mount", "sh", "-ec",
-			"echo $$ > "+filepath.Join(folder, "cgroup.procs")+"\n"+script+"\necho ready; exec sleep 1000"))
-		t.Cleanup(func() {
-			procs := filepath.Join(filepath.Dir(folder), "cgroup.procs")
-			_ = os.WriteFile(procs, []byte(fmt.Sprint(target.PID())), 0o644)
-		})
-		target.Await("ready")
-		return open(t, target.PID())
-	}
+	start := func(t *testing.T, script string) *Process { return startInside(t, folder, script) }
 	// forge makes a file system with the files of a cgroup, and mounts it.
 	forge := func(over, command string) string {
 		return strings.NewReplacer("OVER", over, "MOUNT", command).Replace(`
@@ -105,6 +95,19 @@ func TestInsideView(t *testing.T) {
 	})
 }
 
+// startInside starts a process in a cgroup, in a mount namespace that a script has changed.
+func startInside(t *testing.T, folder, script string) *Process {
+	t.Helper()
+	target := tracertest.StartCommand(t, exec.Command("unshare", "--mount", "sh", "-ec",
+		"echo $$ > "+filepath.Join(folder, "cgroup.procs")+"\n"+script+"\necho ready; exec sleep 1000"))
+	t.Cleanup(func() {
+		procs := filepath.Join(filepath.Dir(folder), "cgroup.procs")
+		_ = os.WriteFile(procs, []byte(fmt.Sprint(target.PID())), 0o644)
+	})
+	target.Await("ready")
+	return open(t, target.PID())
+}
+
 // Where our mounts show the cgroup, the process's mounts are not read.
 func TestInsideViewNotNeeded(t *testing.T) {
 	reader := NewSystemMemoryReader()
@@ -121,16 +124,7 @@ func TestInsideViewNotNeeded(t *testing.T) {
 // A path that leads to a file system in user space may never answer. It is asked once.
 func TestInsideViewStall(t *testing.T) {
 	folder, _ := makeCgroup(t)
-	target := tracertest.StartCommand(t, exec.Command("sh", "-ec",
-		"echo $$ > "+filepath.Join(folder, "cgroup.procs")+"; echo ready; exec sleep 1000"))
-	t.Cleanup(func() {
-		procs := filepath.Join(filepath.Dir(folder), "cgroup.procs")
-		_ = os.WriteFile(procs, []byte(fmt.Sprint(target.PID())), 0o644)
-	})
-	target.Await("ready")
-	p := open(t, target.PID())
-
-	asked := 0
+	p, asked := startInside(t, folder, ""), 0
 	reader := newSystemMemoryReader(t.TempDir())
 	defer reader.Close()
 	reader.inside.openFile = func(*os.File, string, uint64, uint32) (*hostile.File, error) {

@@ -111,14 +111,12 @@ func TestHasFilter(t *testing.T) {
 }
 
 func TestShadowStack(t *testing.T) {
-	t.Run("features of the thread name it", func(t *testing.T) {
-		for features, want := range map[string]bool{"shstk wrss": true, "wrss": false, "": false} {
-			raw := "Name:\tx\nSeccomp:\t0\nx86_Thread_features:\t" + features + "\n"
-			if got := parseStatus([]byte(raw)); got.ShadowStack != want || got.Filtered {
-				t.Errorf("%q: %+v", features, got)
-			}
+	for features, want := range map[string]bool{"shstk wrss": true, "wrss": false, "": false} {
+		raw := "Name:\tx\nSeccomp:\t0\nx86_Thread_features:\t" + features + "\n"
+		if got := parseStatus([]byte(raw)); got.ShadowStack != want || got.Filtered {
+			t.Errorf("%q: %+v", features, got)
 		}
-	})
+	}
 }
 
 func TestStat(t *testing.T) {

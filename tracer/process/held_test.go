@@ -47,9 +47,7 @@ func TestHidden(t *testing.T) {
 	if isHidden() {
 		t.Error("an empty pipe hides words")
 	}
-	if _, err := to.Write(make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(to.Write(make([]byte, 8)))(t)
 	if !isHidden() {
 		t.Error("a pipe with a word hides none")
 	}

@@ -26,9 +26,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
+	tracertest.Main(m)
 }
 
 func printOpenError(text string) {

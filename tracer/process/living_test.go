@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,21 +39,9 @@ func TestLivingThread(t *testing.T) {
 	}
 }
 
-// eventually waits for something that the kernel does in a moment.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for range 60_000 {
-		if holds() {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatalf("not in a minute: %s", what)
-}
-
 func awaitMainEnd(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, "the main thread has ended", func() bool {
+	tracertest.Eventually(t, "the main thread has ended", func() bool {
 		return parseStatus(readFile(t, "/proc/"+strconv.Itoa(pid)+"/status")).State == 'Z'
 	})
 }
@@ -111,11 +98,11 @@ func TestCondition(t *testing.T) {
 		t.Errorf("runs as %+v", c)
 	}
 	tracertest.NoError(t, unix.Kill(p.PID, unix.SIGSTOP))
-	eventually(t, "it is stopped", func() bool {
+	tracertest.Eventually(t, "it is stopped", func() bool {
 		return p.Condition().Halt == growth.HaltStopped
 	})
 	tracertest.NoError(t, unix.Kill(p.PID, unix.SIGCONT))
-	eventually(t, "it runs", func() bool { return p.Condition() == growth.Condition{} })
+	tracertest.Eventually(t, "it runs", func() bool { return p.Condition() == growth.Condition{} })
 }
 
 // TestFrozen reads folders as the kernel has them, of both versions of cgroups.

@@ -92,21 +92,6 @@ func TestProcessDescription(t *testing.T) {
 	if got := fmt.Sprintf("%q", p.Arguments); got != arguments {
 		t.Errorf("arguments %s, want %s", got, arguments)
 	}
-
-	for want, arguments := range map[string][]string{
-		"cat null":             p.Arguments,
-		"python3 train.py":     {"/usr/bin/python3", "-u", "/home/me/train.py", "--lr", "1"},
-		"python3 -m torch.run": {"python3", "-u", "-m", "torch.run", "train.py"},
-		"python3":              {"python3", "-m"},
-		"sh -c":                {"/bin/sh", "-c", "a long script; with /many words"},
-		"bash -c":              {"bash", "-e", "-c", "x"},
-		"name of its thread":   nil,
-	} {
-		p := &Process{Name: "name of its thread", Arguments: arguments}
-		if got := p.Command(); got != want {
-			t.Errorf("%q is %q, want %q", arguments, got, want)
-		}
-	}
 }
 
 func TestEnvironment(t *testing.T) {
@@ -171,16 +156,20 @@ func TestCommand(t *testing.T) {
 		arguments []string
 		want      string
 	}{
+		{"none", nil, "name of its thread"},
 		{"program", []string{"/bin/sleep", "-v"}, "sleep"},
+		{"file", []string{"cat", "-", "/dev/null", "?]0;title?"}, "cat null"},
 		{"script", []string{"/bin/python3", "-u", "/job/train.py", "x"}, "python3 train.py"},
-		{"module", []string{"python3", "-m", "torch.run"}, "python3 -m torch.run"},
+		{"module", []string{"python3", "-u", "-m", "torch.run", "train.py"}, "python3 -m torch.run"},
+		{"no module", []string{"python3", "-m"}, "python3"},
 		{"code", []string{"python3", "-c", long}, "python3 -c"},
+		{"shell", []string{"bash", "-e", "-c", "a long script; with /many words"}, "bash -c"},
 		{"long program", []string{long}, long[:200] + "…"},
 		{"long script", []string{"python3", long}, "python3 " + long[:192] + "…"},
 		{"long module", []string{"python3", "-m", long}, "python3 -m " + long[:189] + "…"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := &Process{Arguments: c.arguments}
+			p := &Process{Name: "name of its thread", Arguments: c.arguments}
 			if got := p.Command(); got != c.want {
 				t.Errorf("%.300q, want %.300q", got, c.want)
 			}

@@ -217,45 +217,31 @@ func TestCgroupSwap(t *testing.T) {
 	}
 }
 
+// Page cache, and the part of it on the active list, of the cgroup and all below it.
 func TestCgroupCache(t *testing.T) {
-	read := map[string]func(stat string) growth.SystemMemory{
-		mountV2: func(stat string) growth.SystemMemory {
-			f := files{}.add(memoryFilesV2, "m", "5000", "4000", stat)
-			return f.read(t, mountV2, "0::/m\n")
-		},
-		mountV1: func(stat string) growth.SystemMemory {
-			f := files{}.add(memoryFilesV1, "memory/m", "5000", "4000", stat)
-			return f.read(t, mountV1, "4:memory:/m\n")
-		},
-	}
 	for _, c := range []struct {
-		mounts, stat string
-		want         int64
+		mounts, stat  string
+		cache, active int64
 	}{
-		{mountV2, "anon 1\nfile 900\nshmem 200\ninactive_file 30\n", 700},
-		{mountV2, "file 900\n", Unknown},
-		{mountV2, "shmem 900\n", Unknown},
-		{mountV2, "file 100\nshmem 900\n", Unknown},
-		{mountV2, "file -1\nshmem -1\n", Unknown},
-		{mountV2, "file 900\nshmem many\n", Unknown},
-		{mountV2, "", Unknown},
-		{mountV1, "cache 1\nshmem 1\ntotal_cache 800\ntotal_shmem 100\n", 700},
+		{mountV2, "anon 1\nfile 900\nshmem 200\ninactive_file 30\n", 700, 0},
+		{mountV2, "file 900\n", Unknown, 0},
+		{mountV2, "shmem 900\n", Unknown, 0},
+		{mountV2, "file 100\nshmem 900\n", Unknown, 0},
+		{mountV2, "file -1\nshmem -1\n", Unknown, 0},
+		{mountV2, "file 900\nshmem many\n", Unknown, 0},
+		{mountV2, "", Unknown, 0},
+		{mountV2, "active_file 70\n", Unknown, 70},
+		{mountV1, "cache 1\nshmem 1\ntotal_cache 800\ntotal_shmem 100\n", 700, 0},
+		{mountV1, "active_file 7\ntotal_active_file 70\n", Unknown, 70},
 	} {
-		if got := read[c.mounts](c.stat).CgroupCache; got != c.want {
-			t.Errorf("%q: cache of %d bytes, want %d", c.stat, got, c.want)
+		v, folder, membership := memoryFilesV2, "m", "0::/m\n"
+		if c.mounts == mountV1 {
+			v, folder, membership = memoryFilesV1, "memory/m", "4:memory:/m\n"
 		}
-	}
-}
-
-// Page cache on the active list, of the cgroup and all below it.
-func TestCgroupActive(t *testing.T) {
-	f := files{}.add(memoryFilesV2, "m", "5000", "4000", "active_file 70\n")
-	if got := f.read(t, mountV2, "0::/m\n").CgroupActive; got != 70 {
-		t.Errorf("version 2: %d bytes", got)
-	}
-	f = files{}.add(memoryFilesV1, "memory/m", "5000", "4000", "active_file 7\ntotal_active_file 70\n")
-	if got := f.read(t, mountV1, "4:memory:/m\n").CgroupActive; got != 70 {
-		t.Errorf("version 1: %d bytes", got)
+		got := files{}.add(v, folder, "5000", "4000", c.stat).read(t, c.mounts, membership)
+		if got.CgroupCache != c.cache || got.CgroupActive != c.active {
+			t.Errorf("%q: %+v, want cache of %d bytes, %d active", c.stat, got, c.cache, c.active)
+		}
 	}
 }
 

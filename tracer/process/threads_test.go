@@ -15,9 +15,7 @@ func TestThreads(t *testing.T) {
 	for _, line := range target.Await("ready") {
 		var name string
 		var local uint64
-		if _, err := fmt.Sscan(line, &name, &local); err != nil {
-			t.Fatal(line, err)
-		}
+		tracertest.Must(fmt.Sscan(line, &name, &local))(t)
 		locals[name] = local
 	}
 

@@ -18,7 +18,7 @@ func library(t testing.TB, command []string) (path, home string) {
 	t.Helper()
 	const print = "import sys, sysconfig; v = sysconfig.get_config_var; " +
 		"print(v('LIBDIR') + '/' + v('LDLIBRARY')); print(sys.base_prefix)"
-	out := runTool(t, command[0], append(command[1:], "-c", print)...)
+	out := tracertest.Run(t, command[0], append(command[1:], "-c", print)...)
 	path, home, _ = strings.Cut(strings.TrimSpace(out), "\n")
 	if len(command) > 1 || filepath.Ext(path) != ".so" {
 		return "", ""
@@ -85,18 +85,8 @@ func build(t testing.TB, name, source string, flags ...string) string {
 	input := filepath.Join(t.TempDir(), name)
 	tracertest.NoError(t, os.WriteFile(input, []byte(source), 0o600))
 
-	runTool(t, "gcc", append([]string{"-o", input + ".out", input}, flags...)...)
+	tracertest.Run(t, "gcc", append([]string{"-o", input + ".out", input}, flags...)...)
 	return input + ".out"
-}
-
-func runTool(t testing.TB, tool string, arguments ...string) string {
-	t.Helper()
-	out, err := exec.Command(tool, arguments...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", tool, strings.Join(arguments, " "), err, out)
-	}
-
-	return string(out)
 }
 
 // A fakeMemory is memory from an address on.

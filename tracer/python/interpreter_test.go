@@ -34,7 +34,7 @@ func TestFind(t *testing.T) {
 	// The system's interpreter is one file without a library of its own.
 	t.Run("deleted file", func(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "renamed")
-		runTool(t, "cp", "/usr/bin/python3", program)
+		tracertest.Run(t, "cp", "/usr/bin/python3", program)
 		p, printed := startReady(t, program, "-c", waitPy)
 		tracertest.NoError(t, os.Remove(program))
 
@@ -95,7 +95,7 @@ func TestFindEmbedded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			renamed := filepath.Join(t.TempDir(), "libodd.so.7")
-			runTool(t, "cp", path, renamed)
+			tracertest.Run(t, "cp", path, renamed)
 			p, printed := startReady(t, "env", "PYTHONHOME="+home, program, renamed, waitPy)
 			mustFindIn(t, p, printed, filepath.Base(renamed))
 		})
@@ -246,7 +246,7 @@ func evalLoop(t testing.TB, path string) ([]bpf.CodeRange, error) {
 // nmLoop is nm's output about the evaluation loop: the function first, then its cold parts.
 func nmLoop(t testing.TB, path string) (loop []bpf.CodeRange) {
 	t.Helper()
-	for line := range strings.Lines(runTool(t, "nm", "-S", "--defined-only", path)) {
+	for line := range strings.Lines(tracertest.Run(t, "nm", "-S", "--defined-only", path)) {
 		var start, size uint64
 		var kind, name string
 		if n, _ := fmt.Sscanf(line, "%x %x %s %s", &start, &size, &kind, &name); n < 4 {
@@ -262,14 +262,6 @@ func nmLoop(t testing.TB, path string) (loop []bpf.CodeRange) {
 	}
 
 	return loop
-}
-
-// stripped returns a copy of a file without .symtab.
-func stripped(t testing.TB, path string) string {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), filepath.Base(path))
-	runTool(t, "strip", "-o", out, path)
-	return out
 }
 
 func mustHaveLoop(t *testing.T, path string, want []bpf.CodeRange) {
@@ -304,7 +296,7 @@ func TestFindEvalLoop(t *testing.T) {
 				named := nmLoop(t, path)
 				mustHaveLoop(t, path, named)
 				// A part shorter than a call and a jump cannot be reached, so no jump leads there.
-				mustHaveLoop(t, stripped(t, path), slices.DeleteFunc(named,
+				mustHaveLoop(t, tracertest.Strip(t, path), slices.DeleteFunc(named,
 					func(r bpf.CodeRange) bool { return r.End-r.Start < 10 }))
 
 				return
@@ -342,14 +334,14 @@ func TestFindEvalLoop(t *testing.T) {
 			}
 
 			mustHaveLoop(t, path, named)
-			mustHaveLoop(t, stripped(t, path), named)
+			mustHaveLoop(t, tracertest.Strip(t, path), named)
 		})
 	}
 
 	t.Run("without unwind information", func(t *testing.T) {
 		path := buildC(t, evalLoopC, "-shared", "-fPIC", "-fno-asynchronous-unwind-tables",
 			"-nostartfiles", "-Wl,--no-eh-frame-hdr")
-		mustHaveLoop(t, stripped(t, path), nmLoop(t, path)[:1])
+		mustHaveLoop(t, tracertest.Strip(t, path), nmLoop(t, path)[:1])
 	})
 
 	for count := 1; count <= maxEvalRanges+2; count++ {

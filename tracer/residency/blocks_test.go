@@ -23,10 +23,7 @@ func heapRows(older mem.Spans) *Rows {
 		runs: mem.Runs{{Span: mem.Span{End: 16 * mib}}},
 	}
 	scan.Status.RSS = 16 * mib
-	stacks := func(id uint64) *growth.Stack {
-		return &growth.Stack{ID: id, PID: 7, Frames: []growth.Frame{{Line: int(id)}}}
-	}
-	rows := NewRows(scan, 7, stacks, make(estimate.Holdings), make(CountedFiles))
+	rows := newRows(scan)
 	rows.HeapTraced, rows.HeapComplete, rows.Older = true, true, older
 	return rows
 }
@@ -139,7 +136,7 @@ func TestBlocks(t *testing.T) {
 			scan.runs = append(scan.runs,
 				mem.Run{Span: mem.Span{Start: span.Start * mib, End: span.End * mib}})
 		}
-		rows := NewRows(scan, 7, nil, make(estimate.Holdings), make(CountedFiles))
+		rows := newRows(scan)
 		rows.HeapTraced = true
 		return tracker.Blocks(rows)
 	}

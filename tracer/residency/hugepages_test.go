@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/region"
@@ -119,8 +118,7 @@ func touch(t *testing.T, stacks ...touched) {
 			}
 		}
 
-		rows := NewRows(scan, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id} },
-			make(estimate.Holdings), make(CountedFiles))
+		rows := newRows(scan)
 		rows.Fill(Samples{Faults: faults})
 		for _, row := range rows.holdings {
 			if off := float64(row.ResidentBytes - touchedBytes); row.Kind == growth.KindMmap &&

@@ -21,6 +21,17 @@ var allClasses = []region.Class{
 	region.Anonymous, region.DeviceFile, region.Hugetlb,
 }
 
+// pid is the process of the tests, and stackOf the stack of an ID in it.
+const pid = 7
+
+func stackOf(id uint64) *growth.Stack {
+	return &growth.Stack{ID: id, PID: pid, Frames: []growth.Frame{{Line: int(id)}}}
+}
+
+func newRows(scan *Scan) *Rows {
+	return NewRows(scan, pid, stackOf, make(estimate.Holdings), make(CountedFiles))
+}
+
 var lastPage = ^uint64(0) &^ (process.PageSize - 1)
 
 // randomScan returns segments up to the highest page, and runs that are independent of them.
@@ -115,9 +126,6 @@ func randomSamples(r *rand.Rand) (samples Samples) {
 // TestRows attributes random pages, segments, objects, faults and pins. A traced process can make
 // them up as it likes.
 func TestRows(t *testing.T) {
-	const pid = 7
-	stacks := func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: pid} }
-
 	for seed := range uint64(3_000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		files := make(CountedFiles)
@@ -129,7 +137,7 @@ func TestRows(t *testing.T) {
 
 			var samples Samples
 			if r.IntN(2) == 0 {
-				rows.stacks = stacks
+				rows.stacks = stackOf
 				rows.HeapTraced, rows.HeapComplete = r.IntN(2) == 0, r.IntN(2) == 0
 				samples = randomSamples(r)
 			}
@@ -245,7 +253,7 @@ func TestStaleFaults(t *testing.T) {
 		{"not mapped", 30 * mib, recent, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rows := NewRows(&Scan{
+			rows := newRows(&Scan{
 				Share:    0.1,
 				Segments: []Segment{memory, heap, mapped},
 				runs: mem.Runs{
@@ -254,8 +262,7 @@ func TestStaleFaults(t *testing.T) {
 				},
 				scanned:        mem.Spans{{Start: 0, End: scannedEnd}, {Start: 18 * mib, End: 20 * mib}},
 				keepFaultsFrom: recent,
-			}, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id} },
-				make(estimate.Holdings), make(CountedFiles))
+			})
 			rows.Fill(Samples{Faults: []source.Fault{{
 				Page: c.page, Time: c.time, Weight: 1, Copied: c.copied,
 			}}})
@@ -293,8 +300,7 @@ func TestRowsOfForgedObjects(t *testing.T) {
 
 	done := make(chan *Rows)
 	go func() {
-		rows := NewRows(s, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: 7} },
-			make(estimate.Holdings), make(CountedFiles))
+		rows := newRows(s)
 		rows.HeapTraced, rows.HeapComplete = true, true
 		rows.Fill(samples)
 		done <- rows
@@ -309,7 +315,7 @@ func TestRowsOfForgedObjects(t *testing.T) {
 
 // TestOldChunk: a chunk of malloc with a mapping of its own is in use, however old it is.
 func TestOldChunk(t *testing.T) {
-	const pid, code = 7, 3
+	const code = 3
 	span := mem.Span{Start: 16 * mib, End: 32 * mib}
 	regions := []region.Region{{
 		Start: span.Start, End: span.End, Class: region.MmappedChunk, Private: true,
@@ -327,15 +333,11 @@ func TestOldChunk(t *testing.T) {
 		}
 		scan.Status.RSS = int64(span.Len())
 
-		stacks := func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: pid} }
-		rows := NewRows(scan, pid, stacks, make(estimate.Holdings), make(CountedFiles))
+		rows := newRows(scan)
 		rows.HeapTraced, rows.HeapComplete = true, true
 		rows.Fill(Samples{Faults: []source.Fault{{Page: before.End, Stack: code, Weight: 1}}})
 
-		sums := make(map[growth.Kind]int64)
-		for _, row := range rows.holdings {
-			sums[row.Kind] += row.ResidentBytes
-		}
+		sums := sumsOf(rows)
 		if sums[want] != 12*mib || sums[growth.KindBeforeTracing] != 4*mib {
 			t.Errorf("mapped %v: %v, want 12 MiB of %s", origin, sums, want)
 		}

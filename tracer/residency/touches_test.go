@@ -4,9 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
-	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -43,8 +41,7 @@ func TestTouches(t *testing.T) {
 	}
 
 	touchesOf := func(scan *Scan, extents ...addrspace.Extent) []Touch {
-		rows := NewRows(scan, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: 7} },
-			make(estimate.Holdings), make(CountedFiles))
+		rows := newRows(scan)
 		rows.Fill(Samples{Faults: faults, Extents: extents})
 		return rows.Touches
 	}

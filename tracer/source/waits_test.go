@@ -18,9 +18,7 @@ import (
 func TestWaits(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	k, err := kernel.Load(kernel.Config{MaxLive: 16, MaxStacks: 16, MaxFaults: 16})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
+	tracertest.NoError(t, err)
 	defer k.Close()
 	links, err := attachWaits(k)
 	if errors.Is(err, os.ErrNotExist) {

@@ -30,13 +30,6 @@ func mapProgram(t *testing.T, program []byte) []byte {
 	return address
 }
 
-// openFiles counts the descriptors of this process.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries := tracertest.Must(os.ReadDir("/proc/self/fd"))(t)
-	return len(entries)
-}
-
 func TestNamerFiles(t *testing.T) {
 	program := tracertest.Must(os.ReadFile("/bin/true"))(t)
 	newTable := func(t *testing.T) (*Table, func()) {
@@ -57,7 +50,7 @@ func TestNamerFiles(t *testing.T) {
 
 	t.Run("of libraries that are gone are closed", func(t *testing.T) {
 		table, update := newTable(t)
-		before := openFiles(t)
+		before := tracertest.OpenFiles(t)
 		for i := range uint64(300) {
 			library := mapProgram(t, program)
 			update()
@@ -65,20 +58,20 @@ func TestNamerFiles(t *testing.T) {
 			tracertest.NoError(t, unix.Munmap(library))
 			update()
 		}
-		if after := openFiles(t); after > before+maxGenerations+slack {
+		if after := tracertest.OpenFiles(t); after > before+maxGenerations+slack {
 			t.Errorf("%d descriptors, %d before", after, before)
 		}
 	})
 
 	t.Run("of libraries that are all mapped are bounded", func(t *testing.T) {
 		table, update := newTable(t)
-		before := openFiles(t)
+		before := tracertest.OpenFiles(t)
 		for range 3 * maxOpenFiles {
 			library := mapProgram(t, program)
 			t.Cleanup(func() { _ = unix.Munmap(library) })
 		}
 		update()
-		if after := openFiles(t); after > before+maxOpenFiles+slack {
+		if after := tracertest.OpenFiles(t); after > before+maxOpenFiles+slack {
 			t.Errorf("%d descriptors, %d before", after, before)
 		}
 
@@ -88,7 +81,7 @@ func TestNamerFiles(t *testing.T) {
 				named++
 			}
 		}
-		if after := openFiles(t); named < 3*maxOpenFiles || after > before+maxOpenFiles+slack {
+		if after := tracertest.OpenFiles(t); named < 3*maxOpenFiles || after > before+maxOpenFiles+slack {
 			t.Errorf("%d files have symbols; %d descriptors, %d before", named, after, before)
 		}
 	})
@@ -149,7 +142,7 @@ func manySymbols(functions int) []byte {
 }
 
 func TestNamerSymbols(t *testing.T) {
-	const functions, files = 1 << 20, 8 // 16 MiB each
+	const functions, files = 1 << 20, 6 // 16 MiB each
 	p := tracertest.Must(process.Open(os.Getpid()))(t)
 	defer p.Close()
 	program := manySymbols(functions)

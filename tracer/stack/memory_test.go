@@ -41,24 +41,23 @@ var testLayout = cpython.CodeLayout{
 	UnicodeLength: 0, UnicodeState: 8, ASCIIData: 24, CompactData: 24,
 }
 
+// The memory of long line tables is bounded.
 func TestCodeNames(t *testing.T) {
-	t.Run("memory of long line tables is bounded", func(t *testing.T) {
-		const codes, linetable, bound = 300, 1 << 20, 64 << 20
-		n := testNamer()
-		n.Codes.interpreter.CodeLayout = testLayout
+	const codes, linetable, bound = 300, 1 << 20, 64 << 20
+	n := testNamer()
+	n.Codes.interpreter.CodeLayout = testLayout
 
-		before := heapBytes()
-		for i := range uint64(codes) {
-			n.Codes.add(codeOf(i, linetable))
-		}
-		if after := heapBytes(); after > before+bound {
-			t.Errorf("%d line tables of 1 MiB take %d MiB", codes, (after-before)>>20)
-		}
-		if code := n.Codes.Known[codeKey{address: codes - 1}]; code == nil || code.Function != "f" {
-			t.Errorf("the last code object is %+v", code)
-		}
-		runtime.KeepAlive(n)
-	})
+	before := heapBytes()
+	for i := range uint64(codes) {
+		n.Codes.add(codeOf(i, linetable))
+	}
+	if after := heapBytes(); after > before+bound {
+		t.Errorf("%d line tables of 1 MiB take %d MiB", codes, (after-before)>>20)
+	}
+	if code := n.Codes.Known[codeKey{address: codes - 1}]; code == nil || code.Function != "f" {
+		t.Errorf("the last code object is %+v", code)
+	}
+	runtime.KeepAlive(n)
 }
 
 // deepStack returns a stack whose frames no other stack has.
@@ -72,16 +71,12 @@ func deepStack(id uint64) Raw {
 }
 
 func TestTableMemory(t *testing.T) {
-	newTable := func(memory *Memory) *Table {
-		n := testNamer()
-		return NewTable(n.process, n, memory, nil)
-	}
 	const stacks = 6_000 // 27 KiB each
 
 	t.Run("stacks of one snapshot are bounded", func(t *testing.T) {
 		const bound = 2*maxNamedBytes + maxUnnamedBytes + 64<<20 // maps, and Go's rounding
 		before := heapBytes()
-		table := newTable(&Memory{})
+		table := testTable(&Memory{}, nil)
 		for id := range uint64(stacks) {
 			table.Add(deepStack(id + 1))
 			table.Get(id + 1)
@@ -95,7 +90,7 @@ func TestTableMemory(t *testing.T) {
 	})
 
 	t.Run("what holds memory stays, the rest is forgotten and counted", func(t *testing.T) {
-		table := newTable(&Memory{})
+		table := testTable(&Memory{}, nil)
 		table.Add(deepStack(1))
 		kept := table.Get(1)
 
@@ -129,7 +124,7 @@ func TestTableMemory(t *testing.T) {
 	})
 
 	t.Run("a young stack is not forgotten", func(t *testing.T) {
-		table := newTable(&Memory{})
+		table := testTable(&Memory{}, nil)
 		for id := range uint64(1800) {
 			table.Add(deepStack(id + 1))
 			table.GetUnheld(id + 1)
@@ -145,7 +140,7 @@ func TestTableMemory(t *testing.T) {
 	})
 
 	t.Run("IDs of one stack", func(t *testing.T) {
-		table := newTable(&Memory{})
+		table := testTable(&Memory{}, nil)
 		add := func(id uint64) {
 			table.Add(Raw{ID: id, words: []word{0x500, 0x600}})
 			table.Get(id)
@@ -171,9 +166,9 @@ func TestTableMemory(t *testing.T) {
 		var memory Memory
 		var tables []*Table
 		for range 8 {
-			table := newTable(&memory)
+			table := testTable(&memory, nil)
 			tables = append(tables, table)
-			for id := range uint64(1800) {
+			for id := range uint64(1500) {
 				table.Add(deepStack(id + 1))
 				table.GetUnheld(id + 1)
 			}

@@ -4,8 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -15,33 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
-
-func run(t *testing.T, name string, arguments ...string) string {
-	t.Helper()
-	out, err := exec.Command(name, arguments...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %q: %v\n%s", name, arguments, err, out)
-	}
-	return string(out)
-}
-
-// addressIn returns where a function is, by nm.
-func addressIn(t *testing.T, path, function string) uint64 {
-	t.Helper()
-	for line := range strings.Lines(run(t, "nm", path)) {
-		fields := strings.Fields(line)
-		if len(fields) == 3 && fields[2] == function {
-			return tracertest.Must(strconv.ParseUint(fields[0], 16, 64))(t)
-		}
-	}
-	t.Fatalf("nm finds no %s in %s", function, path)
-	return 0
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // TestNamerEndedProcess names a stack when its process is gone, by a debug file in the process's own
 // root directory.
@@ -49,14 +21,14 @@ func TestNamerEndedProcess(t *testing.T) {
 	tracertest.NeedsRoot(t) // chroot(2)
 	root := t.TempDir()
 	program := filepath.Join(root, "program")
-	run(t, "cp", tracertest.Build(t, "leak.c", "-pthread", "-static", "-no-pie",
+	tracertest.Run(t, "cp", tracertest.Build(t, "leak.c", "-pthread", "-static", "-no-pie",
 		"-Wl,--build-id=0x0123456789"), program)
-	function := addressIn(t, program, "leak_here")
+	function := tracertest.Symbols(t, program, "")["leak_here"]
 
 	folder := filepath.Join(root, "usr/lib/debug/.build-id/01")
 	tracertest.NoError(t, os.MkdirAll(folder, 0o755))
-	run(t, "objcopy", "--only-keep-debug", program, filepath.Join(folder, "23456789.debug"))
-	run(t, "strip", program)
+	tracertest.Run(t, "objcopy", "--only-keep-debug", program, filepath.Join(folder, "23456789.debug"))
+	tracertest.Run(t, "strip", program)
 
 	command := exec.Command("/program")
 	command.SysProcAttr = &syscall.SysProcAttr{Chroot: root}

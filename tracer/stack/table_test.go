@@ -33,6 +33,11 @@ func testNamer() *Namer {
 	return n
 }
 
+func testTable(memory *Memory, own *duty.Budget) *Table {
+	n := testNamer()
+	return NewTable(n.process, n, memory, own)
+}
+
 func stackOf(n *Namer, raw Raw) *growth.Stack { return n.stack(raw, n.maps) }
 
 func names(n *Namer, words ...uint64) (names []string) {
@@ -143,8 +148,7 @@ func TestTableNamesLater(t *testing.T) {
 	}
 
 	t.Run("by the mappings of then", func(t *testing.T) {
-		n := testNamer()
-		table := NewTable(n.process, n, &Memory{}, nil)
+		table := testTable(&Memory{}, nil)
 		table.Add(Raw{ID: 1, words: []word{interpreterCode + 0x100}})
 		table.SetMappings(nil)
 		table.Add(Raw{ID: 2, words: []word{interpreterCode + 0x200}})
@@ -159,8 +163,7 @@ func TestTableNamesLater(t *testing.T) {
 	})
 
 	t.Run("at the latest after some changes of the mappings", func(t *testing.T) {
-		n := testNamer()
-		table := NewTable(n.process, n, &Memory{}, nil)
+		table := testTable(&Memory{}, nil)
 		table.Add(Raw{ID: 1, words: []word{0x500}})
 		for i := range uint64(maxGenerations) {
 			if len(table.named.ids) != 1 {
@@ -174,8 +177,7 @@ func TestTableNamesLater(t *testing.T) {
 	})
 
 	t.Run("the oldest, where memory ends", func(t *testing.T) {
-		n := testNamer()
-		table := NewTable(n.process, n, &Memory{}, nil)
+		table := testTable(&Memory{}, nil)
 		fill(table)
 
 		named, kept, givenUp := count(table)
@@ -193,10 +195,9 @@ func TestTableNamesLater(t *testing.T) {
 	})
 
 	t.Run("or gives them up, and takes them again", func(t *testing.T) {
-		n := testNamer()
 		own := duty.NewBudget(0)
 		own.Account(duty.Names).Spend(time.Hour)
-		table := NewTable(n.process, n, &Memory{}, own)
+		table := testTable(&Memory{}, own)
 		fill(table)
 
 		ids := table.TakeGivenUp()
@@ -223,8 +224,7 @@ func TestTableNamesLater(t *testing.T) {
 }
 
 func TestTableNamesFewThatHoldNothing(t *testing.T) {
-	n := testNamer()
-	table := NewTable(n.process, n, &Memory{}, nil)
+	table := testTable(&Memory{}, nil)
 	for id := range uint64(2 * maxCheap) {
 		table.Add(Raw{ID: id + 1, words: []word{word(id)}})
 	}
@@ -247,8 +247,7 @@ func TestTableNamesFewThatHoldNothing(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	n := testNamer()
-	table := NewTable(n.process, n, &Memory{}, nil)
+	table := testTable(&Memory{}, nil)
 	add := func(id uint64, words ...word) { table.Add(Raw{ID: id, words: words}) }
 
 	add(1, 0x500, 0x600)

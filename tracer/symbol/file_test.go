@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -414,22 +413,17 @@ func TestSparseFile(t *testing.T) {
 			write(t, path, data)
 			tracertest.NoError(t, os.Truncate(path, 1<<40))
 
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			f := withoutDebug(t, path)
-			f.Name(0x1000)
-
-			if found, err := f.Functions(Symtab, map[string]bool{"victim": true}); err == nil {
-				t.Errorf("Functions = %v", found)
-			}
-
-			runtime.ReadMemStats(&after)
-
-			if err := f.Err(); err == nil || !strings.Contains(err.Error(), "exceed the limit") {
-				t.Errorf("Err() = %v, want a limit", err)
-			}
-
-			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 1<<20 {
+			allocated := tracertest.Allocated(func() {
+				f := withoutDebug(t, path)
+				f.Name(0x1000)
+				if found, err := f.Functions(Symtab, map[string]bool{"victim": true}); err == nil {
+					t.Errorf("Functions = %v", found)
+				}
+				if err := f.Err(); err == nil || !strings.Contains(err.Error(), "exceed the limit") {
+					t.Errorf("Err() = %v, want a limit", err)
+				}
+			})
+			if allocated > 1<<20 {
 				t.Errorf("%d bytes allocated", allocated)
 			}
 		})
@@ -456,12 +450,8 @@ func FuzzOpen(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		exercise(t, data)
-		runtime.ReadMemStats(&after)
-
-		if allocated, limit := after.TotalAlloc-before.TotalAlloc, uint64(32<<20+64*len(data)); allocated > limit {
+		allocated, limit := tracertest.Allocated(func() { exercise(t, data) }), uint64(32<<20+64*len(data))
+		if allocated > limit {
 			t.Errorf("%d bytes allocated for a file of %d bytes, more than %d", allocated,
 				len(data), limit)
 		}

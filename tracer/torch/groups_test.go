@@ -46,30 +46,16 @@ func TestGroups(t *testing.T) {
 	stacks := map[uint64]uint64{0x1000: 7, 0x2000: 8, 0x5000: 9, 0x6000: 9, 0x9000: 1}
 	want := []census.TensorGroup{
 		{
-			DType:    "float32",
-			Shape:    []int64{10, 20},
-			Device:   "cpu",
-			Storages: 3,
-			Tensors:  4,
-			Bytes:    2400,
-			Stack:    9,
+			DType: "float32", Shape: []int64{10, 20}, Device: "cpu", Storages: 3, Tensors: 4,
+			Bytes: 2400, Stack: 9,
 		},
 		{
-			DType:    "float32",
-			Shape:    []int64{10, 20},
-			Device:   "cuda:0",
-			Storages: 1,
-			Tensors:  1,
-			Bytes:    800,
+			DType: "float32", Shape: []int64{10, 20}, Device: "cuda:0", Storages: 1, Tensors: 1,
+			Bytes: 800,
 		},
 		{
-			DType:    "float32",
-			Shape:    []int64{100},
-			Device:   "cpu",
-			Storages: 1,
-			Tensors:  3,
-			Bytes:    400,
-			Stack:    7,
+			DType: "float32", Shape: []int64{100}, Device: "cpu", Storages: 1, Tensors: 3,
+			Bytes: 400, Stack: 7,
 		},
 		{DType: "float32", Device: "cpu", Storages: 2, Tensors: 2, Bytes: 8, WithGradFn: 1},
 		{DType: "float32", Shape: []int64{1}, Device: "cpu", Storages: 1, Tensors: 2, Bytes: 4},
@@ -97,10 +83,7 @@ func TestGroupsOfForgedSizes(t *testing.T) {
 	tensors := make([]Tensor, 1000)
 	for i := range tensors {
 		tensors[i] = Tensor{
-			Data:  uint64(i + 1),
-			Bytes: maxBytes,
-			DType: "uint8",
-			Shape: []int64{int64(i % 2)},
+			Data: uint64(i + 1), Bytes: maxBytes, DType: "uint8", Shape: []int64{int64(i % 2)},
 		}
 	}
 

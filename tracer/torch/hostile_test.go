@@ -35,10 +35,8 @@ func (f *forgery) Maps() ([]process.Mapping, error) {
 		{Start: forged, End: forged + uint64(len(f.bytes)), Read: true, Write: true},
 		{Start: vtable, End: vtable + 0x1000, Inode: 1, Path: "/usr/lib/libc10.so"},
 		{
-			Start: vtable + 0x1000,
-			End:   vtable + 0x2000,
-			Inode: 2,
-			Path:  "/usr/lib/libtorch_python.so",
+			Start: vtable + 0x1000, End: vtable + 0x2000, Inode: 2,
+			Path: "/usr/lib/libtorch_python.so",
 		},
 	}, nil
 }
@@ -290,9 +288,7 @@ func mustBePossible(t *testing.T, k Tensor) {
 	}
 
 	if len(k.Shape) > maxDims || k.Bytes < 0 || k.extent > k.Bytes || k.numel != numel ||
-		k.DType == "" ||
-		k.Device == "" ||
-		k.Device == "meta" {
+		k.DType == "" || k.Device == "" || k.Device == "meta" {
 		t.Fatalf("%+v", k)
 	}
 }

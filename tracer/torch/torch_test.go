@@ -38,21 +38,13 @@ func startDescribing(t *testing.T, inDebian13 bool) *tracertest.Target {
 	}
 
 	root := filepath.Join(
-		cmp.Or(os.Getenv("ALLOCSCOPE_PEERS"), "/var/cache/allocscope/peers"),
-		"trixie",
-	)
+		cmp.Or(os.Getenv("ALLOCSCOPE_PEERS"), "/var/cache/allocscope/peers"), "trixie")
 	if _, err := os.Stat(root); err != nil {
 		t.Skipf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", root)
 	}
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
-	return tracertest.Start(
-		t,
-		tracertest.Source("peers/inside.sh"),
-		root,
-		"python3",
-		"-I",
-		ours+program,
-	)
+	return tracertest.Start(t, tracertest.Source("peers/inside.sh"), root, "python3", "-I",
+		ours+program)
 }
 
 func TestRead(t *testing.T) {
@@ -95,36 +87,14 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 			skipped++
 			continue
 		}
-		want = append(
-			want,
-			fmt.Sprint(
-				d.Object,
-				d.DType,
-				d.Shape,
-				d.Device,
-				d.Data,
-				d.Storage,
-				d.Bytes,
-				d.HasGradFn,
-			),
-		)
+		want = append(want, fmt.Sprint(d.Object, d.DType, d.Shape, d.Device, d.Data, d.Storage,
+			d.Bytes, d.HasGradFn))
 	}
 
 	var have []string
 	for _, k := range got.Known {
-		have = append(
-			have,
-			fmt.Sprint(
-				k.Object,
-				k.DType,
-				k.Shape,
-				k.Device,
-				k.Data,
-				k.Storage,
-				k.Bytes,
-				k.HasGradFn,
-			),
-		)
+		have = append(have, fmt.Sprint(k.Object, k.DType, k.Shape, k.Device, k.Data, k.Storage,
+			k.Bytes, k.HasGradFn))
 	}
 
 	slices.Sort(want)

@@ -2,7 +2,6 @@ package tree
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -15,11 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // A job is the program tree.c, perhaps under a wrapper, and the tree of the started processes.
 type job struct {
@@ -77,13 +72,7 @@ func (j *job) scan(elapsed time.Duration) Changes {
 
 func (j *job) await(what string, holds func(Changes) bool) {
 	j.t.Helper()
-	for range 1000 {
-		if holds(j.scan(0)) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	j.t.Fatalf("%s: not in ten seconds", what)
+	tracertest.Eventually(j.t, what, func() bool { return holds(j.scan(0)) })
 }
 
 // role of a member; empty if it is none.

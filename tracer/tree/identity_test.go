@@ -67,9 +67,9 @@ func TestIdentityOfTree(t *testing.T) {
 	command := exec.Command(program(t))
 	command.Env = []string{"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3", "SLURM_JOB_ID=42"}
 	job := start(t, command)
-	job.scan(0)
+	members := job.scan(0).New
 	fork := job.order("fork", 1)[0]
-	for _, member := range job.scan(0).New {
+	for _, member := range append(members, job.scan(0).New...) {
 		p := tracertest.Must(process.Open(member.Process.PID))(t)
 		defer p.Close()
 		if alone := IdentityOf(p); alone != member.Info.Identity {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,15 +29,12 @@ func children(t *testing.T, command *exec.Cmd) (first, second, parent int) {
 
 	parent = command.Process.Pid
 	file := fmt.Sprintf("/proc/%d/task/%d/children", parent, parent)
-	for range 1000 {
+	tracertest.Eventually(t, fmt.Sprint(command.Args, " has started two processes"), func() bool {
 		raw := tracertest.Must(os.ReadFile(file))(t)
-		if n, _ := fmt.Sscan(string(raw), &first, &second); n == 2 {
-			return first, second, parent
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%v has not started two processes", command.Args)
-	return 0, 0, 0
+		n, _ := fmt.Sscan(string(raw), &first, &second)
+		return n == 2
+	})
+	return first, second, parent
 }
 
 func jobOf(t *testing.T, pid int) Job {
@@ -124,13 +120,11 @@ func TestJob(t *testing.T) {
 		job := "sh -c '" + two + "' & sleep 1000 & wait"
 		inner, other, _ := children(t, exec.Command("bash", "-c", job))
 		awaitProgram(t, inner, "sh")
-		table := readTable(t)
-		for range 1000 {
-			if table = readTable(t); childOf(inner, table) != 0 {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		var table ProcessTable
+		tracertest.Eventually(t, "the script has started its processes", func() bool {
+			table = readTable(t)
+			return childOf(inner, table) != 0
+		})
 		traced := jobOf(t, childOf(inner, table))
 		if !traced.Has(inner, table) || traced.Has(other, table) {
 			t.Errorf("%+v: the script %v, the other job %v", traced, traced.Has(inner, table),
@@ -190,14 +184,9 @@ func TestJob(t *testing.T) {
 // awaitProgram waits until a process executes a program.
 func awaitProgram(t *testing.T, pid int, name string) {
 	t.Helper()
-	for range 1000 {
+	tracertest.Eventually(t, fmt.Sprintf("PID %d runs %s", pid, name), func() bool {
 		p := tracertest.Must(process.Open(pid))(t)
-		running := p.Name
-		p.Close()
-		if running == name {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("PID %d does not run %s", pid, name)
+		defer p.Close()
+		return p.Name == name
+	})
 }

@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -135,13 +134,6 @@ func TestRank(t *testing.T) {
 		if _, rank := p.Role(); rank != no {
 			t.Errorf("%s: its fork is rank %d", name, rank)
 		}
-	}
-
-	command := exec.Command(program(t))
-	command.Env = []string{"X=1", "RANK=3", "WORLD_SIZE=4"}
-	info := start(t, command).scan(0).New[0].Info
-	if info.Role != growth.RoleRank || info.Rank != 3 {
-		t.Errorf("a real process: %+v", info)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestScan(t *testing.T) {
 		}
 
 		j.order("end", children[1])
-		before := countDescriptors(t)
+		before := tracertest.OpenFiles(t)
 		changes := j.scan(0)
 		mustBe(t, "exited", pidsOf(changes.Exited), children[1])
 		mustBe(t, "new", pidsOf(changes.New))
@@ -35,7 +35,7 @@ func TestScan(t *testing.T) {
 		if changes.Exited[0].Process.Alive() {
 			t.Error("an exited member is alive")
 		}
-		if closed := before - countDescriptors(t); closed != 2 {
+		if closed := before - tracertest.OpenFiles(t); closed != 2 {
 			t.Errorf("%d descriptors were closed, want 2", closed)
 		}
 	})
@@ -186,12 +186,6 @@ func TestScan(t *testing.T) {
 			t.Errorf("%d processes found", found)
 		}
 	})
-}
-
-func countDescriptors(t *testing.T) int {
-	t.Helper()
-	entries := tracertest.Must(os.ReadDir("/proc/self/fd"))(t)
-	return len(entries)
 }
 
 func TestExecuted(t *testing.T) {

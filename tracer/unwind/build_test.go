@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -432,7 +431,7 @@ func TestBuildLimitsReading(t *testing.T) {
 
 	included := write(t, "frames", frames.String())
 	path := compile(t, ".s", ".nop\n.section .frames, \"a\"\n.incbin \""+included+"\"\n")
-	runTool(t, "objcopy", "--rename-section", ".frames=.eh_frame", path)
+	tracertest.Run(t, "objcopy", "--rename-section", ".frames=.eh_frame", path)
 	data := contents(t, path)
 	if _, err := Build(bytes.NewReader(data), int64(len(data)), "file"); !errors.Is(err,
 		errTooMuch) {
@@ -450,7 +449,7 @@ func TestRecoverPanics(t *testing.T) {
 // The name of a debug file comes from the file, and the tracer is root.
 func TestDebugLinkIsNotFollowed(t *testing.T) {
 	path := compile(t, ".s", function("short", "", "ret"))
-	runTool(t, "objcopy", "--add-gnu-debuglink="+path, path)
+	tracertest.Run(t, "objcopy", "--add-gnu-debuglink="+path, path)
 	data := contents(t, path)
 	if section(t, data, ".gnu_debuglink").Size == 0 {
 		t.Fatal("no link")
@@ -543,13 +542,14 @@ func FuzzBuild(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		table, err := Build(bytes.NewReader(data), int64(len(data)), "fuzz")
-		runtime.ReadMemStats(&after)
+		var table *Table
+		var err error
+		allocated := tracertest.Allocated(func() {
+			table, err = Build(bytes.NewReader(data), int64(len(data)), "fuzz")
+		})
 
 		// 40 MB: headers may ask for it before they are seen to be wrong.
-		if allocated, limit := after.TotalAlloc-before.TotalAlloc, uint64(40<<20+64*len(data)); allocated > limit {
+		if limit := uint64(40<<20 + 64*len(data)); allocated > limit {
 			t.Errorf("%d bytes allocated for a file of %d bytes, more than %d", allocated,
 				len(data), limit)
 		}

@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,15 +38,8 @@ func compile(t testing.TB, suffix, source string, flags ...string) string {
 	t.Helper()
 	in, out := write(t, "source"+suffix, source), filepath.Join(t.TempDir(), "object.so")
 	arguments := []string{"-shared", "-nostdlib", "-Wl,--build-id=none", "-o", out, in}
-	runTool(t, "gcc", append(arguments, flags...)...)
+	tracertest.Run(t, "gcc", append(arguments, flags...)...)
 	return out
-}
-
-func runTool(t testing.TB, tool string, arguments ...string) {
-	t.Helper()
-	if message, err := exec.Command(tool, arguments...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", tool, err, message)
-	}
 }
 
 // write makes a file and returns its path.

@@ -23,11 +23,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	tracertest.Cleanup()
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 const userName = "allocscope-test-probes"
 

@@ -27,9 +27,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
+	tracertest.Main(m)
 }
 
 // A fakeDriver answers from its fields.

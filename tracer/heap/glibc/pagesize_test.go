@@ -21,8 +21,7 @@ func TestMappedSize(t *testing.T) {
 			}
 			if got := mappedSize(size|isMmapped, 0); got != want {
 				t.Errorf("pages of %d bytes: of a chunk of %d bytes %d were mapped, want %d", page,
-					size,
-					got, want)
+					size, got, want)
 			}
 		}
 	}

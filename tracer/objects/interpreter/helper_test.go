@@ -15,11 +15,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // known returns a version of CPython.
 func known(minor int) *cpython.Version {

@@ -14,7 +14,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/python"
-	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // forged is where the memory of the tests lies.
@@ -174,30 +173,25 @@ func (m recorder) ReadMemory(address uint64, buffer []byte) error {
 	return err
 }
 
-// TestCorruptedMemory: whatever a process writes over its state, the data read are bounded, and the
+// testCorruptedMemory: whatever a process writes over its state, the data read are bounded, and the
 // texts are printable.
-func TestCorruptedMemory(t *testing.T) {
-	for name, command := range tracertest.Interpreters(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := start(t, command)
-			pages := recorder{Memory: p.process, pages: make(map[uint64][]byte)}
-			p.memory = pages
-			p.ask(t)
-			if len(pages.pages) < 50 {
-				t.Fatalf("%d pages are read", len(pages.pages))
-			}
+func (p *pythonTarget) testCorruptedMemory(t *testing.T) {
+	defer func(whole python.Memory) { p.memory = whole }(p.memory)
+	pages := recorder{Memory: p.process, pages: make(map[uint64][]byte)}
+	p.memory = pages
+	p.ask(t)
+	if len(pages.pages) < 50 {
+		t.Fatalf("%d pages are read", len(pages.pages))
+	}
 
-			const seeds = 40
-			for seed := range uint64(seeds) {
-				m := corrupt(pages.pages, rand.New(rand.NewPCG(seed, 0)))
-				p.memory = m
-				p.ask(t)
-				if m.read > 6*maxPagesRead*pageSize {
-					t.Errorf("seed %d: %d bytes are read", seed, m.read)
-				}
-			}
-		})
+	const seeds = 40
+	for seed := range uint64(seeds) {
+		m := corrupt(pages.pages, rand.New(rand.NewPCG(seed, 0)))
+		p.memory = m
+		p.ask(t)
+		if m.read > 6*maxPagesRead*pageSize {
+			t.Errorf("seed %d: %d bytes are read", seed, m.read)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ func TestRuntime(t *testing.T) {
 			t.Run("Function", p.testFunctions)
 			t.Run("Frames", p.testFrames)
 			t.Run("FrameOf", p.testFrameOf)
+			t.Run("corrupted memory", p.testCorruptedMemory)
 			t.Run("Collectors", p.testCollectors) // the last, because it goes on
 		})
 	}

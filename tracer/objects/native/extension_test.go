@@ -24,9 +24,7 @@ func startPython(
 	for _, line := range target.Await("ready") {
 		var name string
 		var value uint64
-		if _, err := fmt.Sscan(line, &name, &value); err != nil {
-			t.Fatal(line, err)
-		}
+		tracertest.Must(fmt.Sscan(line, &name, &value))(t)
 		values[name] = value
 	}
 	return target.PID(), values
@@ -87,7 +85,7 @@ print("ready", flush=True)
 input()
 `
 	library := tracertest.Build(t, "keeper.c", "-shared", "-fPIC")
-	symbols := nm(t, library)
+	symbols := tracertest.Symbols(t, library, "")
 
 	t.Run("library with symbols", func(t *testing.T) {
 		pid, values := startPython(t, script, library)
@@ -110,7 +108,7 @@ input()
 	})
 
 	t.Run("stripped library", func(t *testing.T) {
-		pid, values := startPython(t, script, strip(t, library))
+		pid, values := startPython(t, script, tracertest.Strip(t, library))
 		s := openStatics(t, pid)
 		for name, at := range map[string]uint64{
 			"kept": symbols["kept"], "entered": symbols["table"] + 17*16 + 8,

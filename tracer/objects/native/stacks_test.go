@@ -21,9 +21,7 @@ func parseFrames(t testing.TB, lines []string) map[string]frame {
 	for _, line := range lines {
 		var name string
 		var f frame
-		if _, err := fmt.Sscan(line, &name, &f.local, &f.dead, &f.base); err != nil {
-			t.Fatal(line, err)
-		}
+		tracertest.Must(fmt.Sscan(line, &name, &f.local, &f.dead, &f.base))(t)
 		frames[name] = f
 	}
 	return frames

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,11 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 func openProcess(t testing.TB, pid int) (*process.Process, []process.Mapping) {
 	t.Helper()
@@ -43,36 +38,8 @@ type variable struct {
 
 func parseVariable(t testing.TB, line string) (v variable) {
 	t.Helper()
-	if _, err := fmt.Sscan(line, &v.file, &v.name, &v.offset, &v.address); err != nil {
-		t.Fatal(line, err)
-	}
+	tracertest.Must(fmt.Sscan(line, &v.file, &v.name, &v.offset, &v.address))(t)
 	return v
-}
-
-// nm returns the virtual addresses of the symbols of a file.
-func nm(t testing.TB, path string) map[string]uint64 {
-	t.Helper()
-	output, err := exec.Command("nm", path).Output()
-	tracertest.NoError(t, err)
-	symbols := make(map[string]uint64)
-	for line := range strings.Lines(string(output)) {
-		if fields := strings.Fields(line); len(fields) == 3 {
-			if symbols[fields[2]], err = strconv.ParseUint(fields[0], 16, 64); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return symbols
-}
-
-// strip returns a copy of a program or library without .symtab.
-func strip(t testing.TB, path string) string {
-	t.Helper()
-	stripped := filepath.Join(t.TempDir(), filepath.Base(path))
-	if out, err := exec.Command("strip", "-o", stripped, path).CombinedOutput(); err != nil {
-		t.Fatal(string(out), err)
-	}
-	return stripped
 }
 
 // mustFind compares the answers of Find with the program's output. exported are the names that a
@@ -99,6 +66,16 @@ func (v variable) mustFind(t testing.TB, s *Statics, symbols map[string]uint64, 
 	}
 }
 
+// mustFindAll compares the answers about a program that is not stripped with its output.
+func mustFindAll(t *testing.T, target *tracertest.Target) {
+	t.Helper()
+	lines := target.Await("ready")
+	s := openStatics(t, target.PID())
+	for _, line := range lines {
+		parseVariable(t, line).mustFind(t, s, nil, "")
+	}
+}
+
 func TestStatics(t *testing.T) {
 	const library = "-DLIBRARY -shared -fPIC"
 	const exported = "last_value first_name"
@@ -118,20 +95,15 @@ func TestStatics(t *testing.T) {
 		}
 
 		t.Run(c.name, func(t *testing.T) {
-			target := tracertest.Start(t, program, libraries...)
-			lines := target.Await("ready")
-			s := openStatics(t, target.PID())
-			for _, line := range lines {
-				parseVariable(t, line).mustFind(t, s, nil, "")
-			}
+			mustFindAll(t, tracertest.Start(t, program, libraries...))
 		})
 
 		t.Run(c.name+", stripped", func(t *testing.T) {
 			var stripped []string
 			symbols := map[string]map[string]uint64{}
 			for _, file := range append([]string{program}, libraries...) {
-				stripped = append(stripped, strip(t, file))
-				symbols[stripped[len(stripped)-1]] = nm(t, file)
+				stripped = append(stripped, tracertest.Strip(t, file))
+				symbols[stripped[len(stripped)-1]] = tracertest.Symbols(t, file, "")
 			}
 
 			target := tracertest.Start(t, stripped[0], stripped[1:]...)
@@ -151,12 +123,7 @@ func TestStatics(t *testing.T) {
 	// Without randomization, the heap begins where .bss ends.
 	t.Run("heap behind .bss", func(t *testing.T) {
 		path := tracertest.Build(t, "statics.c", "-no-pie")
-		target := tracertest.StartCommand(t, exec.Command("setarch", "-R", path))
-		lines := target.Await("ready")
-		s := openStatics(t, target.PID())
-		for _, line := range lines {
-			parseVariable(t, line).mustFind(t, s, nil, "")
-		}
+		mustFindAll(t, tracertest.StartCommand(t, exec.Command("setarch", "-R", path)))
 	})
 
 	t.Run("deleted file", func(t *testing.T) {

@@ -77,8 +77,7 @@ func TestLimit(t *testing.T) {
 			s.run(t, 7200).mustBeIn(t, growth.HeapOff)
 			if share := s.costShare(60, 7200); share > 1.1*o.Limit || len(s.openings) < 12 {
 				t.Errorf("probes took %.3f%%, limit %.1f%%; %d openings in two hours", 100*share,
-					100*o.Limit,
-					len(s.openings))
+					100*o.Limit, len(s.openings))
 			}
 		}
 	})

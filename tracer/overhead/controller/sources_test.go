@@ -74,8 +74,7 @@ func TestInterval(t *testing.T) {
 				if d := s.wanted; d.Interval != interval || d.TensorInterval != interval ||
 					d.BlockInterval != interval {
 					t.Fatalf("intervals %d, %d and %d, want %d", d.Interval, d.TensorInterval,
-						d.BlockInterval,
-						interval)
+						d.BlockInterval, interval)
 				}
 			}
 			s.mustKeepToLimit(t, 0, 60)
@@ -171,8 +170,7 @@ func TestInterval(t *testing.T) {
 		s.load = constant(l)
 		if s.run(t, 3600); s.wanted.Interval != finestInterval || len(s.changes) > 10 {
 			t.Errorf("interval %d an hour after the bytes became few, changes %v",
-				s.wanted.Interval,
-				s.changes)
+				s.wanted.Interval, s.changes)
 		}
 	})
 

@@ -15,11 +15,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // target is the memory of a process. It fails the test on a read across the end of a page.
 type target struct {

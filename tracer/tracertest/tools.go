@@ -1,0 +1,84 @@
+package tracertest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Main is the TestMain of a package: it runs the tests, and removes the programs that they built.
+func Main(m *testing.M) {
+	code := m.Run()
+	Cleanup()
+	os.Exit(code)
+}
+
+// Run runs a tool, such as objdump, and returns its output.
+func Run(t testing.TB, tool string, arguments ...string) string {
+	t.Helper()
+	var complaints bytes.Buffer
+	command := exec.Command(tool, arguments...)
+	command.Stderr = &complaints
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", tool, strings.Join(arguments, " "), err, output, &complaints)
+	}
+	return string(output)
+}
+
+// Strip returns a copy of a program or library without .symtab.
+func Strip(t testing.TB, path string) string {
+	t.Helper()
+	stripped := filepath.Join(t.TempDir(), filepath.Base(path))
+	Run(t, "strip", "-o", stripped, path)
+	return stripped
+}
+
+// Symbols returns the addresses of the symbols of a file, as nm prints them with some flags. kinds
+// are the letters of nm that count; empty: all do.
+func Symbols(t testing.TB, path, kinds string, flags ...string) map[string]uint64 {
+	t.Helper()
+	found := make(map[string]uint64)
+	for line := range strings.Lines(Run(t, "nm", append(flags, path)...)) {
+		var address uint64
+		var kind, name string
+		n, _ := fmt.Sscanf(line, "%x %s %s", &address, &kind, &name)
+		if n == 3 && (kinds == "" || strings.Contains(kinds, kind)) {
+			name, _, _ = strings.Cut(name, "@")
+			found[name] = address
+		}
+	}
+	return found
+}
+
+// Eventually waits for up to a minute until something holds, which the kernel or another process
+// makes so in a moment.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in a minute: %s", what)
+		}
+	}
+}
+
+// OpenFiles counts the descriptors of this process.
+func OpenFiles(t testing.TB) int {
+	t.Helper()
+	return len(Must(os.ReadDir("/proc/self/fd"))(t))
+}
+
+// Allocated returns the bytes that a call allocates, whether it frees them or not.
+func Allocated(call func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	call()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}

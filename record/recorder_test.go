@@ -54,6 +54,7 @@ func TestSnapshotsFreeUntilLoss(t *testing.T) {
 func (r *Recorder) compiling(t *testing.T, at time.Duration, stacks []*growth.Stack) {
 	t.Helper()
 	snapshot := r.pretend(t, at)
+	snapshot.Holdings = make([]growth.Holding, 0, len(stacks))
 	for i, s := range stacks {
 		h := growth.Holding{Stack: s, Kind: growth.KindHeap, AllocBytes: 1e6, AllocObjects: 1}
 		if i%10 == 0 {

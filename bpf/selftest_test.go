@@ -55,9 +55,7 @@ func loadSelftestCollection(t *testing.T) *ebpf.Collection {
 func compute(t *testing.T, program *ebpf.Program, a, b uint64) uint64 {
 	t.Helper()
 	in, out := selftestArithmetic{A: a, B: b}, selftestArithmetic{}
-	if _, err := program.Run(&ebpf.RunOptions{Context: &in, ContextOut: &out}); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(program.Run(&ebpf.RunOptions{Context: &in, ContextOut: &out}))(t)
 	return out.Result
 }
 
@@ -113,9 +111,7 @@ func TestReturnWithoutState(t *testing.T) {
 		in, out := selftestArithmetic{}, selftestArithmetic{}
 		options := ebpf.RunOptions{Context: &in, ContextOut: &out}
 		program := collection.Programs["run_returns_without_state"]
-		if _, err := program.Run(&options); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.Must(program.Run(&options))(t)
 
 		var ofCPUs []uint64
 		tracertest.NoError(t, collection.Maps["counters"].Lookup(DropThreadState, &ofCPUs))

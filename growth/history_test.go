@@ -355,7 +355,7 @@ func mustGroup(t *testing.T, h *History, want []Group) {
 }
 
 func TestHistoryOfDays(t *testing.T) {
-	const ranks, seconds = 6, 200_000
+	const ranks, seconds = 6, 100_000 // thinned twice
 	roles := make(map[int]Role)
 	for pid := 1; pid <= ranks; pid++ {
 		roles[pid] = RoleRank

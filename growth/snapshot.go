@@ -307,14 +307,24 @@ func (s *Snapshot) TracesBlocks(pid int) bool {
 // how many it has removed.
 func (s *Snapshot) DropIdle() (dropped int) {
 	for _, holdings := range []*[]Holding{&s.Holdings, &s.GPUHoldings} {
-		var held []Holding
+		idle := 0
+		for i := range *holdings {
+			if (*holdings)[i].isIdle() {
+				idle++
+			}
+		}
+		if idle == 0 { // as in most snapshots that were asked before
+			continue
+		}
+
+		held := make([]Holding, 0, len(*holdings)-idle)
 		for _, h := range *holdings {
 			if !h.isIdle() {
 				held = append(held, h)
 			}
 		}
-		dropped += len(*holdings) - len(held)
-		*holdings = slices.Clip(held)
+		dropped += idle
+		*holdings = held
 	}
 	return dropped
 }

@@ -19,14 +19,6 @@ import (
 // noNVML is why NVML's count is not known in these tests.
 var noNVML = growth.GPUUnknown{Reason: growth.GPUOther, Detail: "no NVML"}
 
-func TestGPUMemory(t *testing.T) {
-	t.Run("summary", testGPUSummary)
-	t.Run("ended process", testGPUEnded)
-	t.Run("streak", testGPUStreak)
-	t.Run("gpus.csv", testGPUFile)
-	t.Run("snapshots", testGPUSnapshots)
-}
-
 // gpuRecorder is the recorder of a trace of a process that keeps 1 MiB a second in blocks for
 // twenty minutes.
 func gpuRecorder(t *testing.T) *Recorder {
@@ -85,7 +77,7 @@ func (r *Recorder) judged() (*conclude.Trace, []conclude.Process) {
 	return t, all
 }
 
-func testGPUSummary(t *testing.T) {
+func TestGPUSummary(t *testing.T) {
 	trace, all := gpuRecorder(t).judged()
 	if len(all) != 1 || all[0].GPU == nil {
 		t.Fatalf("the GPU memory of %d processes is not known", len(all))
@@ -121,7 +113,7 @@ func testGPUSummary(t *testing.T) {
 		"GPU memory of PID 7: LEAK: +60", "retained-tensors")
 }
 
-func testGPUEnded(t *testing.T) {
+func TestGPUEnded(t *testing.T) {
 	r := gpuRecorder(t)
 	r.snapshots.all[60].GPUMemory, r.snapshots.all[60].GPUHoldings = nil,
 		nil // the driver had forgotten it by then
@@ -143,7 +135,7 @@ func testGPUEnded(t *testing.T) {
 	}
 }
 
-func testGPUStreak(t *testing.T) {
+func TestGPUStreak(t *testing.T) {
 	r := gpuRecorder(t)
 	r.checks.rss = verdict.NewRechecks(verdict.InSeconds())
 	r.checks.gpu = verdict.NewRechecks(verdict.InSeconds())
@@ -162,7 +154,7 @@ func testGPUStreak(t *testing.T) {
 	}
 }
 
-func testGPUFile(t *testing.T) {
+func TestGPUFile(t *testing.T) {
 	dir, path := createFolder(t)
 	rows := tracertest.Must(openRows(dir))(t)
 
@@ -198,9 +190,9 @@ func cacheOf(pid int, address uint64) growth.ProcessGPUMemory {
 	}}
 }
 
-// testGPUSnapshots checks the names of the files, and the processes that have one.
+// TestGPUSnapshots checks the names of the files, and the processes that have one.
 // export/gpusnapshot tests their content.
-func testGPUSnapshots(t *testing.T) {
+func TestGPUSnapshots(t *testing.T) {
 	without := growth.ProcessGPUMemory{PID: 8, Cache: &growth.GPUCache{}}
 	for name, c := range map[string]struct {
 		snapshots [][]growth.ProcessGPUMemory

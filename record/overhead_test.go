@@ -12,15 +12,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 )
 
-func TestOverhead(t *testing.T) {
-	t.Run("summary", testOverheadSummary)
-	t.Run("no limit", testOverheadNoLimit)
-	t.Run("changes are reported once", testChanges)
-	t.Run("the search at the end is apart", testOnce)
-	t.Run("interval of a profile", testInterval)
-	t.Run("comments", testComments)
-}
-
 // inStorm is the overhead of a session whose heap is sampled in bursts.
 func inStorm() overhead.Overhead {
 	return overhead.Overhead{
@@ -38,7 +29,7 @@ func inStorm() overhead.Overhead {
 	}
 }
 
-func testOverheadSummary(t *testing.T) {
+func TestOverheadSummary(t *testing.T) {
 	slowdown, inProbes, waited, shim, before, since := 0.02, 2.5, 0.2, 0.1, 0.1821, 0.1839
 	want := &summary.Overhead{
 		Limit: 0.03, Slowdown: &slowdown, InProbesS: &inProbes, WaitedS: &waited, ShimS: &shim,
@@ -59,7 +50,7 @@ func testOverheadSummary(t *testing.T) {
 	}
 }
 
-func testOverheadNoLimit(t *testing.T) {
+func TestOverheadNoLimit(t *testing.T) {
 	free, idle := inStorm(), inStorm()
 	free.Limit, idle.Elapsed = 0, 0
 	for _, o := range []overhead.Overhead{free, idle, {Mode: growth.HeapFull, Interval: 1}} {
@@ -89,7 +80,7 @@ func (c *changing) Overhead() overhead.Overhead {
 }
 
 // The start and the searches are told apart from the rest.
-func testOnce(t *testing.T) {
+func TestOverheadOnce(t *testing.T) {
 	session := &changing{
 		own: overhead.OwnCPU{
 			Start: time.Second, Own: 2 * time.Second, End: 400 * time.Millisecond,
@@ -106,7 +97,7 @@ func testOnce(t *testing.T) {
 	}
 }
 
-func testChanges(t *testing.T) {
+func TestOverheadChanges(t *testing.T) {
 	var got reported
 	session := &changing{}
 	m := meter{
@@ -122,7 +113,7 @@ func testChanges(t *testing.T) {
 }
 
 // In bursts a sample represents allocations between them, too.
-func testInterval(t *testing.T) {
+func TestEffectiveInterval(t *testing.T) {
 	for want, s := range map[uint64]*growth.Snapshot{
 		1:          {},
 		512 << 10:  {Interval: 512 << 10, Heap: growth.HeapCoverage{Extrapolation: 50}},
@@ -137,7 +128,7 @@ func testInterval(t *testing.T) {
 	}
 }
 
-func testComments(t *testing.T) {
+func TestHeapComments(t *testing.T) {
 	coverage := growth.HeapCoverage{Bursts: 11, Lag: time.Minute, Untrackable: "the allocator is jemalloc"}
 	got := words.HeapComments(withLag(overheadSummary(inStorm()), coverage), coverage.Untrackable)
 	o := withLag(overheadSummary(inStorm()), coverage)

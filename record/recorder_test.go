@@ -16,16 +16,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestSnapshots(t *testing.T) {
-	t.Run("thinned", testThinned)
-	t.Run("baseline is kept", testBaselineKept)
-	t.Run("memory of a long trace is bounded", testSnapshotMemory)
-	t.Run("few stacks lose nothing", testFewStacks)
-	t.Run("free memory until a loss", testFreeUntilLoss)
-}
-
 // A loss of one process changes the kind of its free memory in all snapshots, and of no other's.
-func testFreeUntilLoss(t *testing.T) {
+func TestSnapshotsFreeUntilLoss(t *testing.T) {
 	const lossy, other = 7, 8
 	r, _ := openEnded(t)
 	for at := range 3 {
@@ -62,6 +54,7 @@ func testFreeUntilLoss(t *testing.T) {
 func (r *Recorder) compiling(t *testing.T, at time.Duration, stacks []*growth.Stack) {
 	t.Helper()
 	snapshot := r.pretend(t, at)
+	snapshot.Holdings = make([]growth.Holding, 0, len(stacks))
 	for i, s := range stacks {
 		h := growth.Holding{Stack: s, Kind: growth.KindHeap, AllocBytes: 1e6, AllocObjects: 1}
 		if i%10 == 0 {
@@ -79,7 +72,7 @@ func stacksOf(n int) (stacks []*growth.Stack) {
 	return stacks
 }
 
-func testSnapshotMemory(t *testing.T) {
+func TestSnapshotsMemory(t *testing.T) {
 	const stacks, bound = 4000, 45 << 20
 	r, path := openEnded(t)
 	all := stacksOf(stacks)
@@ -108,7 +101,7 @@ func testSnapshotMemory(t *testing.T) {
 	}
 }
 
-func testFewStacks(t *testing.T) {
+func TestSnapshotsFewStacks(t *testing.T) {
 	const stacks = 1000
 	r, _ := openEnded(t)
 	for at := r.snapshots.next(); at < 100*time.Second; at = r.snapshots.next() {
@@ -127,11 +120,6 @@ func heapBytes() uint64 {
 	runtime.GC() // objects that the first has found dead are swept
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
-}
-
-func TestPairOf(t *testing.T) {
-	t.Run("end of the warm-up", testWarmUpEnd)
-	t.Run("process that is about to exit", testTeardown)
 }
 
 // openEnded is a recorder without a session, whose snapshots the test takes.
@@ -167,7 +155,7 @@ func (r *Recorder) pretendUntil(t *testing.T, end time.Duration) {
 	}
 }
 
-func testThinned(t *testing.T) {
+func TestSnapshotsThinned(t *testing.T) {
 	r, path := openEnded(t)
 	for _, end := range []time.Duration{time.Minute, time.Hour, 7 * 24 * time.Hour} {
 		r.pretendUntil(t, end)
@@ -212,7 +200,7 @@ func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 	}
 }
 
-func testBaselineKept(t *testing.T) {
+func TestSnapshotsBaseline(t *testing.T) {
 	for _, baseline := range []int{0, 1, 59, 60, 119} {
 		r, path := openEnded(t)
 		r.options.Warmup = time.Duration(baseline)*time.Second + 500*time.Millisecond
@@ -233,7 +221,7 @@ func (r *Recorder) pairFrom(at time.Duration) conclude.Pair {
 	return r.Recorded().PairOf(nil, trend.Window{From: at})
 }
 
-func testWarmUpEnd(t *testing.T) {
+func TestPairOfWarmUpEnd(t *testing.T) {
 	r, _ := openEnded(t)
 	r.pretendUntil(t, 5*time.Hour)
 	span := r.pairFrom(90 * time.Minute)
@@ -247,7 +235,7 @@ func testWarmUpEnd(t *testing.T) {
 }
 
 // The last snapshots may fall into the teardown of the interpreter, or follow a spike.
-func testTeardown(t *testing.T) {
+func TestPairOfTeardown(t *testing.T) {
 	const second = time.Second
 	for want, test := range map[time.Duration]struct {
 		exit time.Duration
@@ -257,11 +245,11 @@ func testTeardown(t *testing.T) {
 		4 * second: {5 * second, []int64{100, 200, 210, 900, 220}},      // a spike
 		5 * second: {20 * second, []int64{100, 200, 190, 290, 100, 50}}, // long before the exit
 	} {
-		testTeardownOf(t, test.exit, test.heap, want)
+		mustEnd(t, test.exit, test.heap, want)
 	}
 }
 
-func testTeardownOf(t *testing.T, exit time.Duration, heap []int64, want time.Duration) {
+func mustEnd(t *testing.T, exit time.Duration, heap []int64, want time.Duration) {
 	t.Helper()
 	r, path := openEnded(t)
 	r.history.Add(growth.TreeSample{

@@ -80,51 +80,42 @@ func (r *recorder) run(program string, arguments ...string) (lines []string, eve
 // TestKeep has more objects alive than the first part of the table can hold.
 func TestKeep(t *testing.T) {
 	const objects = 300_000
-	r := newRecorder(t)
-	r.mark(MaxMarkers)
-	_, events := r.run(buildPreloaded(t), "keep", fmt.Sprint(objects))
-
-	alive, most, ended := make(map[uint64]bool), 0, 0
-	for _, e := range events {
-		switch {
-		case e.Kind == allocated && e.Size == 24:
-			alive[e.Object] = true
-			most = max(most, len(alive))
-		case e.Kind == freed && alive[e.Object]:
-			delete(alive, e.Object)
-			ended++
-		}
-	}
-	if most != objects || ended != objects {
-		t.Errorf("%d objects were alive at once, and %d were freed, want %d", most, ended, objects)
-	}
+	mustFree(t, 24, objects, objects, "keep", fmt.Sprint(objects))
 }
 
 // TestThreads frees in one thread the objects of another one.
 func TestThreads(t *testing.T) {
 	const threads, each = 8, 20_000
+	mustFree(t, 40, threads*each, 1, "threads", fmt.Sprint(threads), fmt.Sprint(each))
+}
+
+// mustFree lets the program allocate so many objects of a size and free all of them. At least so
+// many are alive at once.
+func mustFree(t *testing.T, size uint64, objects, atOnce int, arguments ...string) {
+	t.Helper()
 	r := newRecorder(t)
 	r.mark(MaxMarkers)
-	_, events := r.run(buildPreloaded(t), "threads", fmt.Sprint(threads), fmt.Sprint(each))
+	_, events := r.run(buildPreloaded(t), arguments...)
 
-	counts := make(map[kind]int)
+	counts, most := make(map[kind]int), 0
 	alive := make(map[uint64]bool)
 	for _, e := range events {
-		if e.Kind == allocated && e.Size == 40 {
+		switch {
+		case e.Kind == allocated && e.Size == size:
 			if alive[e.Object] {
 				t.Fatalf("%#x was allocated twice, and not freed between", e.Object)
 			}
 			alive[e.Object] = true
+			most = max(most, len(alive))
 			counts[allocated]++
-		}
-		if e.Kind == freed && alive[e.Object] {
+		case e.Kind == freed && alive[e.Object]:
 			delete(alive, e.Object)
 			counts[freed]++
 		}
 	}
-	want := map[kind]int{allocated: threads * each, freed: threads * each}
-	if !maps.Equal(counts, want) {
-		t.Errorf("allocated and freed %v, want %v", counts, want)
+	want := map[kind]int{allocated: objects, freed: objects}
+	if !maps.Equal(counts, want) || most < atOnce {
+		t.Errorf("allocated and freed %v, want %v; %d were alive at once", counts, want, most)
 	}
 }
 
@@ -183,19 +174,14 @@ func TestForkedDraws(t *testing.T) {
 // semaphores returns the values of the semaphores of a process.
 func (r *recorder) semaphores(pid int) map[string]uint16 {
 	r.t.Helper()
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	memory := tracertest.Must(os.Open(fmt.Sprintf("/proc/%d/mem", pid)))(r.t)
 	defer memory.Close()
 
 	base := r.baseIn(pid)
 	values := make(map[string]uint16)
 	for name, notes := range r.notes {
 		var raw [2]byte
-		if _, err := memory.ReadAt(raw[:], int64(base+notes[0].semaphore)); err != nil {
-			r.t.Fatal(err)
-		}
+		tracertest.Must(memory.ReadAt(raw[:], int64(base+notes[0].semaphore)))(r.t)
 		values[name] = binary.NativeEndian.Uint16(raw[:])
 	}
 	return values

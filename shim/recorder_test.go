@@ -131,13 +131,9 @@ func newIdle(t testing.TB) *recorder {
 	r.events, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 128 << 20})
 	tracertest.NoError(t, err)
 	t.Cleanup(func() { r.events.Close() })
-	if r.reader, err = ringbuf.NewReader(r.events); err != nil {
-		t.Fatal(err)
-	}
+	r.reader = tracertest.Must(ringbuf.NewReader(r.events))(t)
 	t.Cleanup(func() { r.reader.Close() })
-	if r.binary, err = link.OpenExecutable(path); err != nil {
-		t.Fatal(err)
-	}
+	r.binary = tracertest.Must(link.OpenExecutable(path))(t)
 	r.nothing = r.load(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	return r
 }
@@ -218,9 +214,7 @@ func (r *recorder) mark(count int) (detach func()) {
 // read returns the events so far, in their order.
 func (r *recorder) read() (events []event) {
 	r.t.Helper()
-	if err := r.reader.Flush(); err != nil {
-		r.t.Fatal(err)
-	}
+	tracertest.NoError(r.t, r.reader.Flush())
 	for {
 		record, err := r.reader.Read()
 		if errors.Is(err, ringbuf.ErrFlushed) {
@@ -234,9 +228,7 @@ func (r *recorder) read() (events []event) {
 		}
 
 		var e event
-		if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &e); err != nil {
-			r.t.Fatal(err)
-		}
+		tracertest.Must(binary.Decode(record.RawSample, binary.NativeEndian, &e))(r.t)
 		events = append(events, e)
 	}
 }
@@ -281,10 +273,7 @@ func live(events []event, pid int) map[uint64]uint64 {
 // baseIn returns where a process has mapped the start of the library.
 func (r *recorder) baseIn(pid int) (base uint64) {
 	r.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	text := tracertest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid)))(r.t)
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, r.path) && strings.Contains(line, " 00000000 ") {
 			return hex(r.t, strings.Split(line, "-")[0])

@@ -81,9 +81,17 @@ var (
 )
 
 func TestRulesOf(t *testing.T) {
-	libc := "/lib/libc.so.6"
+	const libc, server, library = "/lib/libc.so.6", "/usr/bin/postgres", "/opt/libx.so"
 	newFrame := native("operator new(unsigned long)", "/lib/libstdc++.so.6")
 	numpy := native("PyArray_NewFromDescr", packages+"numpy/core/_multiarray.so")
+	grow, main := native("grow", library), native("main", server)
+
+	// Who asks the driver of GPUs for memory, beside PyTorch's own allocator.
+	driver := native("cuMemCreate", "/usr/lib/x86_64-linux-gnu/libcuda.so.580.1")
+	runtime := native("cudaMalloc", "/usr/lib/x86_64-linux-gnu/libcudart.so.12")
+	torchsCache := native("c10::cuda::CUDACachingAllocator::Native::alloc",
+		packages+"torch/lib/libc10_cuda.so")
+
 	for _, c := range []struct {
 		name   string
 		frames []growth.Frame
@@ -104,6 +112,18 @@ func TestRulesOf(t *testing.T) {
 		{"code in no module", frames{mallocFrame, {Function: "0x1234"}, native("main", "/src/leak")}, "leak"},
 		{"nothing known", frames{{Function: "0x1234"}}, "other"},
 		{"not kept", nil, "other"},
+
+		{"NCCL", frames{driver, native("ncclCuMemAlloc", packages+"nvidia/nccl/lib/libnccl.so.2"), stepLine}, "nccl"},
+		{"cuBLASLt", frames{driver, runtime, native("cublasLtMatmul", packages+"nvidia/cublas/lib/libcublasLt.so.12"), stepLine}, "cublas"},
+		{"cuDNN", frames{driver, runtime, native("f", packages+"nvidia/cudnn/lib/libcudnn_ops.so.9"), stepLine}, "cudnn"},
+		{"vLLM's allocator below PyTorch's", frames{driver, native("my_malloc", packages+"vllm/cumem_allocator.abi3.so"), torchsCache, stepLine}, "train.py"},
+		{"an extension", frames{driver, runtime, native("alloc", packages+"deep_ep_cpp.abi3.so"), stepLine}, "train.py"},
+		{"PyTorch", frames{driver, runtime, torchsCache, stepLine}, "train.py"},
+
+		{"the caller of a server's wrapper", frames{mallocFrame, native("zmalloc", server), grow, main}, "libx.so"},
+		{"without symbols", frames{mallocFrame, native("postgres+0x5c7860", server), native("palloc", server), grow, main}, "libx.so"},
+		{"a library without symbols", frames{mallocFrame, native("libx.so+0x60", library), main}, "libx.so"},
+		{"a server's own", frames{mallocFrame, native("zmalloc", server), main}, "postgres"},
 	} {
 		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames, Truncated: "for a test"}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -111,70 +131,13 @@ func TestRulesOf(t *testing.T) {
 	}
 }
 
-// TestRulesOfGPUs: who asks the driver for memory beside PyTorch's own allocator.
-func TestRulesOfGPUs(t *testing.T) {
-	const lib, packages = "/usr/lib/x86_64-linux-gnu/", "/venv/lib/python3.12/site-packages/"
-	driver, runtime := native("cuMemCreate", lib+"libcuda.so.580.1"), native("cudaMalloc", lib+"libcudart.so.12")
-	torch := native("c10::cuda::CUDACachingAllocator::Native::alloc", packages+"torch/lib/libc10_cuda.so")
-	line := python("main", "/src/serve.py", 3)
-
-	for name, c := range map[string]struct {
-		frames []growth.Frame
-		want   string
-	}{
-		"NCCL": {frames{driver, native("ncclCuMemAlloc", packages+"nvidia/nccl/lib/libnccl.so.2"), line}, "nccl"},
-		"cuBLASLt": {
-			frames{driver, runtime, native("cublasLtMatmul", packages+"nvidia/cublas/lib/libcublasLt.so.12"), line},
-			"cublas",
-		},
-		"cuDNN": {
-			frames{driver, runtime, native("f", packages+"nvidia/cudnn/lib/libcudnn_ops.so.9"), line}, "cudnn",
-		},
-		"vLLM's allocator below PyTorch's": {
-			frames{driver, native("my_malloc", packages+"vllm/cumem_allocator.abi3.so"), torch, line},
-			"serve.py",
-		},
-		"an extension": {
-			frames{driver, runtime, native("alloc", packages+"deep_ep_cpp.abi3.so"), line}, "serve.py",
-		},
-		"PyTorch": {frames{driver, runtime, torch, line}, "serve.py"},
-	} {
-		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
-
-// TestRulesOfServers: an allocation wrapper of a server leaves the memory to its caller.
-func TestRulesOfServers(t *testing.T) {
-	in := growthtest.NativeFrame
-	const server, library = "/usr/bin/postgres", "/opt/libx.so"
-	grow, main := in("grow", library), in("main", server)
-	for name, c := range map[string]struct {
-		frames []growth.Frame
-		want   string
-	}{
-		"a module": {frames{mallocFrame, in("zmalloc", server), grow, main}, "libx.so"},
-		"no symbols": {
-			frames{mallocFrame, in("postgres+0x5c7860", server), in("palloc", server), grow, main},
-			"libx.so",
-		},
-		"a library without symbols": {
-			frames{mallocFrame, in("libx.so+0x60", library), main}, "libx.so",
-		},
-		"its own": {frames{mallocFrame, in("zmalloc", server), main}, "postgres"},
-	} {
-		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames}); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
-
 func TestRulesOfRoots(t *testing.T) {
 	for root, want := range map[string]string{
 		"[file: /data/train.bin]": "file", "[before tracing]": "before-tracing",
-		"[start of the process]": "before-tracing", "[cuda: before tracing]": "before-tracing",
+		"[start of the process]":    "before-tracing",
 		"[heap: free but resident]": "libc", "[unexplained]": "other", "": "other",
+		growth.RootCudaBeforeTracing: "before-tracing", growth.RootCudaUntraced: "torch",
+		growth.RootCudaCached: "torch", growth.RootNotAttributed: "cuda",
 	} {
 		if got := DefaultRules().Of(growth.NamedStack(1, root, "arena 3")); got != want {
 			t.Errorf("%q: %q, want %q", root, got, want)

@@ -23,54 +23,6 @@ func codesOf(facts []Fact) (codes []FactCode) {
 	return codes
 }
 
-// TestEvidence has the evidence of whole traces: the growth is steady, and only the age differs.
-func TestEvidence(t *testing.T) {
-	for name, c := range map[string]struct {
-		born         time.Duration
-		class        verdict.Class
-		against      []FactCode
-		first        FactCode
-		untilSeconds float64
-	}{
-		"old": {-3 * time.Hour, verdict.ClassLeak, nil, FactChecks, math.NaN()},
-		"young": {
-			-time.Minute, verdict.ClassGrowing, []FactCode{lackCode(verdict.LackWarmup)}, FactSites, 2704.5,
-		},
-	} {
-		trace := leaking()
-		trace.Others = nil
-		for _, p := range trace.History.Processes {
-			p.Born = c.born
-		}
-		judged := trace.Judge()
-		for range 3 {
-			trace.Checks.Add(judged[0].Verdict)
-		}
-		r := trace.Conclude(judged)
-
-		e := r.Evidence
-		if r.Main.Class != c.class || !slices.Equal(codesOf(e.Against), c.against) {
-			t.Errorf("%s: %s, against %v, want %s, %v", name, r.Main.Class, codesOf(e.Against), c.class,
-				c.against)
-		}
-		if len(e.For) == 0 || e.For[0].Code != c.first ||
-			!slices.Contains(codesOf(e.For), FactStraight) {
-			t.Errorf("%s: for %v", name, e.For)
-		}
-		if math.Abs(e.UntilLeak-c.untilSeconds) > 1 || math.IsNaN(e.UntilLeak) != math.IsNaN(c.untilSeconds) {
-			t.Errorf("%s: a leak after %v s more, want %v", name, e.UntilLeak, c.untilSeconds)
-		}
-
-		var excluded []ExclusionCode
-		for _, x := range e.Excluded {
-			excluded = append(excluded, x.Code)
-		}
-		if want := []ExclusionCode{ExcludedFree, ExcludedFiles, ExcludedShared}; !slices.Equal(excluded, want) {
-			t.Errorf("%s: excluded %v, want %v", name, excluded, want)
-		}
-	}
-}
-
 // growing is a verdict and a result in which nothing is known but that it grows.
 func growing() (verdict.Verdict, *Result) {
 	v := verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
@@ -80,6 +32,28 @@ func growing() (verdict.Verdict, *Result) {
 	return v, &Result{
 		Main: Process{History: &growth.ProcessHistory{}, Judgement: judge.Judgement{Verdict: v}},
 		Pair: Pair{snapshot, end}, Scanned: Pair{snapshot, end},
+	}
+}
+
+// TestUntilLeak: a verdict that no longer growth would change has no such time.
+func TestUntilLeak(t *testing.T) {
+	lacks := func(v *verdict.Verdict) { v.Shape.Lack, v.Shape.UntilLeak = verdict.LackWarmup, 2704.5 }
+	for name, c := range map[string]struct {
+		change func(*verdict.Verdict)
+		want   float64
+	}{
+		"young":        {lacks, 2704.5},
+		"few checks":   {func(v *verdict.Verdict) { v.Longer = 60 }, 60},
+		"a leak":       {func(v *verdict.Verdict) { lacks(v); v.Class = verdict.ClassLeak }, math.NaN()},
+		"nothing said": {func(*verdict.Verdict) {}, math.NaN()},
+	} {
+		v, r := growing()
+		c.change(&v)
+		k := known{Verdict: v, result: r}
+		got := k.evidence().UntilLeak
+		if got != c.want && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+			t.Errorf("%s: a leak after %v s more, want %v", name, got, c.want)
+		}
 	}
 }
 
@@ -177,6 +151,14 @@ func TestFacts(t *testing.T) {
 			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.2, 1.6 },
 			[]FactCode{FactFaster},
 			[]FactCode{FactUneven},
+		},
+		"enough checks, whatever it lacked": {
+			func(v *verdict.Verdict, r *Result) {
+				v.Class, v.Shape.Lack = verdict.ClassLeak, verdict.LackWarmup
+				r.Main.Findings.Streak = verdict.Streak{Found: 3, Needed: 3}
+			},
+			[]FactCode{FactChecks},
+			nil,
 		},
 		"few checks": {
 			func(v *verdict.Verdict, _ *Result) {
@@ -290,15 +272,6 @@ func TestFacts(t *testing.T) {
 				r.Main.Window.From = 10 * time.Second
 			},
 			nil, nil,
-		},
-		"fragmentation around kept objects": {
-			func(v *verdict.Verdict, r *Result) {
-				v.Reason = verdict.ReasonFragmentation
-				cause(r, diagnosis.Fragmentation, 0.9)
-				r.Keepers = []keeper.Search{{Stack: 5, Samples: 8}, keepsType(8, 5)}
-			},
-			[]FactCode{FactPins},
-			nil,
 		},
 		"freed memory beside kept objects": {
 			func(_ *verdict.Verdict, r *Result) {
@@ -512,8 +485,12 @@ func TestExcluded(t *testing.T) {
 		return slices.ContainsFunc(k.excluded(trace), func(x Exclusion) bool { return x.Code == code })
 	}
 
-	if has(ExcludedGPU) || has(ExcludedChildren) {
-		t.Errorf("without a GPU and children: %v", k.excluded(trace))
+	var excluded []ExclusionCode
+	for _, x := range r.Evidence.Excluded {
+		excluded = append(excluded, x.Code)
+	}
+	if want := []ExclusionCode{ExcludedFree, ExcludedFiles, ExcludedShared}; !slices.Equal(excluded, want) {
+		t.Errorf("without a GPU and children: %v, want %v", excluded, want)
 	}
 	r.Main.GPU = &gpu.Judgement{Verdict: verdict.Verdict{Class: verdict.ClassGrowing}}
 	if has(ExcludedGPU) {

@@ -12,8 +12,22 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// TestAppendOnly raises growth to a suspicion where each premise holds, and nowhere else.
-func TestAppendOnly(t *testing.T) {
+// checked is a process that grows, with a search among 16 samples of its memory.
+func checked(found keeper.Search, judged judge.Judgement) Process {
+	found.PID, found.Samples, found.Elapsed = 1, 16, time.Minute
+	judged.Judged = verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
+	p := Process{
+		History:   &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}},
+		Judgement: judged,
+	}
+	trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{found}}
+	trace.AddChecks(&p)
+	return p
+}
+
+// TestKept raises growth to a suspicion where the premises of a container that only gains entries
+// hold, to a leak where nothing reads them either, and nowhere else.
+func TestKept(t *testing.T) {
 	type premises struct {
 		link    keeper.Link
 		samples int // of 16, on the path
@@ -28,6 +42,13 @@ func TestAppendOnly(t *testing.T) {
 	}
 	ofTensors := func(p *premises, typ string, share float64) {
 		p.stack, p.share, p.tensors, p.typ = 0, 0.1, share, typ
+	}
+
+	unread := func(change func(*premises)) func(*premises) {
+		return func(p *premises) {
+			p.link.WriteOnly, p.link.GrowthS, p.samples = true, 180, 13
+			change(p)
+		}
 	}
 
 	for name, c := range map[string]struct {
@@ -56,24 +77,25 @@ func TestAppendOnly(t *testing.T) {
 		"functions beside tensors": {
 			func(p *premises) { ofTensors(p, "function", 0.8) }, verdict.ClassGrowing,
 		},
+
+		"unread":             {unread(func(*premises) {}), verdict.ClassLeak},
+		"it is read":         {unread(func(p *premises) { p.link.WriteOnly = false }), verdict.ClassSuspected},
+		"unread, loses some": {unread(func(p *premises) { p.link.AppendOnly = false }), verdict.ClassGrowing},
+		"unread, too short":  {unread(func(p *premises) { p.link.GrowthS = 110 }), verdict.ClassSuspected},
+		"unread, few":        {unread(func(p *premises) { p.samples = 12 }), verdict.ClassSuspected},
+		"unread, limited": {
+			unread(func(p *premises) { p.link.Entries, p.link.Limit = 5, 5 }), verdict.ClassSuspected,
+		},
 	} {
 		p := holds
 		c.change(&p)
-		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
-		trace := &Trace{
-			History: &growth.History{},
-			Keepers: []keeper.Search{{
-				PID: 1, Stack: p.stack, Type: p.typ, Samples: 16, Elapsed: time.Minute,
-				Paths: []keeper.Path{{Samples: p.samples, Links: []keeper.Link{p.link}}},
-			}},
-		}
-		judged := verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
-		process := Process{History: history, Judgement: judge.Judgement{
-			Judged:    judged,
+		process := checked(keeper.Search{
+			Stack: p.stack, Type: p.typ,
+			Paths: []keeper.Path{{Samples: p.samples, Links: []keeper.Link{p.link}}},
+		}, judge.Judgement{
 			Suspects:  []trend.Suspect{{Share: p.share, StackIDs: []uint64{6, 7}}},
 			Diagnoses: []diagnosis.Diagnosis{{Cause: diagnosis.Tensors, Share: p.tensors}},
-		}}
-		trace.AddChecks(&process)
+		})
 		if process.Class != c.want {
 			t.Errorf("%s: %s (%s), want %s", name, process.Class, process.Reason, c.want)
 		}
@@ -91,57 +113,11 @@ func TestGarbageFound(t *testing.T) {
 		"waits for its turn":    {16, "", verdict.ReasonStillGrowing},
 		"a part of it":          {8, keeper.WaitEnable, verdict.ReasonStillGrowing},
 	} {
-		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
-		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
-			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute, Garbage: c.garbage,
-			Waits: keeper.Wait{For: c.waits},
-		}}}
-		judged := verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
-		p := Process{History: history, Judgement: judge.Judgement{
-			Judged: judged, Suspects: []trend.Suspect{{Share: 0.8, StackIDs: []uint64{7}}},
-		}}
-		trace.AddChecks(&p)
+		p := checked(
+			keeper.Search{Stack: 7, Garbage: c.garbage, Waits: keeper.Wait{For: c.waits}},
+			judge.Judgement{Suspects: []trend.Suspect{{Share: 0.8, StackIDs: []uint64{7}}}},
+		)
 		if p.Class != verdict.ClassGrowing || p.Reason != c.want {
-			t.Errorf("%s: %s (%s), want %s", name, p.Class, p.Reason, c.want)
-		}
-	}
-}
-
-// TestWriteOnly is a leak where each premise holds.
-func TestWriteOnly(t *testing.T) {
-	holds := keeper.Link{
-		Type: "list", PerMinute: 600, GrowthS: 180, AppendOnly: true, WriteOnly: true,
-	}
-
-	for name, c := range map[string]struct {
-		change  func(*keeper.Link)
-		samples int // of 16, on the path
-		want    verdict.Class
-	}{
-		"all hold":      {func(*keeper.Link) {}, 13, verdict.ClassLeak},
-		"it is read":    {func(l *keeper.Link) { l.WriteOnly = false }, 16, verdict.ClassSuspected},
-		"it loses some": {func(l *keeper.Link) { l.AppendOnly = false }, 16, verdict.ClassGrowing},
-		"too short":     {func(l *keeper.Link) { l.GrowthS = 110 }, 16, verdict.ClassSuspected},
-		"few samples":   {func(*keeper.Link) {}, 12, verdict.ClassSuspected},
-		"with a limit": {
-			func(l *keeper.Link) { l.Entries, l.Limit = 5, 5 }, 16, verdict.ClassSuspected,
-		},
-	} {
-		l := holds
-		c.change(&l)
-		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
-			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute,
-			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{l}}},
-		}}}
-		p := Process{
-			History: &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}},
-			Judgement: judge.Judgement{
-				Judged:   verdict.Verdict{Class: verdict.ClassGrowing},
-				Suspects: []trend.Suspect{{Share: 0.9, StackIDs: []uint64{7}}},
-			},
-		}
-		trace.AddChecks(&p)
-		if p.Class != c.want {
 			t.Errorf("%s: %s (%s), want %s", name, p.Class, p.Reason, c.want)
 		}
 	}

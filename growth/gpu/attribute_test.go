@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/growth/component"
-
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -246,17 +244,6 @@ func TestAttributeRandom(t *testing.T) {
 				h.GPUBytes < 0 && !remainder {
 				t.Fatalf("seed %d: added %+v", seed, h)
 			}
-		}
-	}
-}
-
-func TestRootsHaveComponents(t *testing.T) {
-	for root, want := range map[string]string{
-		growth.RootCudaBeforeTracing: "before-tracing", growth.RootCudaUntraced: "torch", growth.RootCudaCached: "torch",
-		growth.RootNotAttributed: "cuda",
-	} {
-		if got := component.DefaultRules().Of(growth.NamedStack(1, root)); got != want {
-			t.Errorf("%s: %s, want %s", root, got, want)
 		}
 	}
 }

@@ -150,15 +150,27 @@ func TestAddFirst(t *testing.T) {
 	}
 }
 
+// reading has so many entries, of which the first ones have been dropped.
+func reading(address uint64, entries, dropped int64) Reading {
+	l := Reading{Address: address, Entries: Entries(entries)}
+	for _, place := range MarkPlaces(entries) {
+		l.Marks = append(l.Marks, Mark{place, uint64(place+dropped) * 8})
+	}
+	return l
+}
+
+// mustGrow checks the growth of the first link of the first path.
+func mustGrow(t *testing.T, name string, after []Search, want Link) {
+	t.Helper()
+	got := after[0].Paths[0].Links[0]
+	if got.PerMinute != want.PerMinute || got.GrowthS != want.GrowthS ||
+		got.Steady != want.Steady || got.AppendOnly != want.AppendOnly {
+		t.Errorf("%s: %+v, want %+v", name, got, want)
+	}
+}
+
 // TestReadings compares two readings at containers: the same ones by their addresses.
 func TestReadings(t *testing.T) {
-	reading := func(address uint64, entries int64, moved int64) Reading {
-		l := Reading{Address: address, Entries: Entries(entries)}
-		for _, place := range MarkPlaces(entries) {
-			l.Marks = append(l.Marks, Mark{place, uint64(place+moved) * 8})
-		}
-		return l
-	}
 	path := func(readings ...Reading) Path {
 		return Path{Links: []Link{{How: HowItem, Type: "list", Entries: NoContainer, Readings: readings}}}
 	}
@@ -185,46 +197,36 @@ func TestReadings(t *testing.T) {
 		before := []Search{{PID: 1, Elapsed: time.Minute, Paths: []Path{c.before}}}
 		after := []Search{{PID: 1, Elapsed: 3 * time.Minute, Paths: []Path{c.after}}}
 		AddGrowth(before, after)
-		got := after[0].Paths[0].Links[0]
-		if got.PerMinute != c.want.PerMinute || got.GrowthS != c.want.GrowthS ||
-			got.Steady != c.want.Steady || got.AppendOnly != c.want.AppendOnly {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
+		mustGrow(t, name, after, c.want)
 	}
 }
 
 // TestAddEarlier takes the readings of an earlier trace into account.
 func TestAddEarlier(t *testing.T) {
-	reading := func(entries int64, moved int64) []Reading {
-		l := Reading{Address: 1, Entries: Entries(entries)}
-		for _, place := range MarkPlaces(entries) {
-			l.Marks = append(l.Marks, Mark{place, uint64(place+moved) * 8})
-		}
-		return []Reading{l}
-	}
+	of := func(entries, dropped int64) []Reading { return []Reading{reading(1, entries, dropped)} }
 	for name, c := range map[string]struct {
 		now  Link // by the searches of this trace
 		want Link
 	}{
 		"read once": {
-			Link{Readings: reading(300, 0)}, Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
+			Link{Readings: of(300, 0)}, Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
 		},
 		"read twice within a second": {
-			Link{Readings: reading(300, 0), PerMinute: 60, GrowthS: 1, AppendOnly: true},
+			Link{Readings: of(300, 0), PerMinute: 60, GrowthS: 1, AppendOnly: true},
 			Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
 		},
 		"no entry came within a second": {
-			Link{Readings: reading(300, 0), GrowthS: 1, Steady: true},
+			Link{Readings: of(300, 0), GrowthS: 1, Steady: true},
 			Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
 		},
 		"it has stopped": {
-			Link{Readings: reading(300, 0), GrowthS: 30, Steady: true}, Link{GrowthS: 30, Steady: true},
+			Link{Readings: of(300, 0), GrowthS: 30, Steady: true}, Link{GrowthS: 30, Steady: true},
 		},
 		"it has lost entries in this trace": {
-			Link{Readings: reading(300, 0), PerMinute: 60, GrowthS: 30}, Link{PerMinute: 60, GrowthS: 30},
+			Link{Readings: of(300, 0), PerMinute: 60, GrowthS: 30}, Link{PerMinute: 60, GrowthS: 30},
 		},
 		"it has lost entries since": {
-			Link{Readings: reading(300, 50), PerMinute: 60, GrowthS: 30, AppendOnly: true},
+			Link{Readings: of(300, 50), PerMinute: 60, GrowthS: 30, AppendOnly: true},
 			Link{PerMinute: 60, GrowthS: 30, AppendOnly: true},
 		},
 	} {
@@ -232,16 +234,12 @@ func TestAddEarlier(t *testing.T) {
 			l.How, l.Type, l.Entries = HowItem, "list", NoContainer
 			return []Path{{Links: []Link{l}}}
 		}
-		earlier := []Search{{PID: 1, Elapsed: time.Minute, Paths: path(Link{Readings: reading(100, 0)})}}
+		earlier := []Search{{PID: 1, Elapsed: time.Minute, Paths: path(Link{Readings: of(100, 0)})}}
 		after := []Search{{
 			PID: 1, TracedSince: 2 * time.Minute, Elapsed: 3 * time.Minute, Paths: path(c.now),
 		}}
 		AddEarlier(earlier, after)
-		got := after[0].Paths[0].Links[0]
-		if got.PerMinute != c.want.PerMinute || got.GrowthS != c.want.GrowthS ||
-			got.Steady != c.want.Steady || got.AppendOnly != c.want.AppendOnly {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
+		mustGrow(t, name, after, c.want)
 	}
 }
 

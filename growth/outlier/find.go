@@ -278,7 +278,8 @@ func median(values []float64) float64 {
 	if n == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(values))
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
 	if low, high := sorted[(n-1)/2], sorted[n/2]; low != high {
 		return low + (high-low)/2
 	}

@@ -32,12 +32,6 @@ func TestSpread(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-	t.Run("below a function", func(t *testing.T) {
-		got := onlySuspect(t, sites(40, inProgram("run_all"), main, start))
-		if got.Sites != 40 || got.Common.Function != "run_all" || got.Frame.Function != "bad_6" {
-			t.Errorf("%+v", got)
-		}
-	})
 	t.Run("lines of Python", func(t *testing.T) {
 		var trends []StackTrend
 		for i := range 30 {

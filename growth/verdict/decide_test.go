@@ -220,7 +220,6 @@ func TestDecideBound(t *testing.T) {
 		"the limit is met later":   {rising(ClassLeak, 5.1), bounded(1, 50), ClassFillsUp, ReasonBounded},
 		"the limit is met first":   {rising(ClassLeak, 4.9), bounded(1, 50), ClassLeak, ReasonBounded},
 		"first, and it may go on":  {rising(ClassGrowing, 0), bounded(1, 50), ClassGrowing, ReasonBounded},
-		"only files grow":          {rising(ClassGrowing, never), withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
 		"it slows down":            {rising(ClassSaturating, never), bounded(1, 50), ClassSaturating, ReasonAfterWarmup},
 		"stacks accumulate beside": {rising(ClassGrowing, never), Findings{StacksAccumulate: true, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
 		"what is lost is not full": {

@@ -6,21 +6,41 @@ import (
 )
 
 func TestRechecks(t *testing.T) {
+	// A restart changes nothing.
 	t.Run("become rarer", func(t *testing.T) {
-		rechecks := NewRechecks(InSeconds().Repeated())
-		var at []float64
-		for elapsed := range 4 * 3600 {
-			if rechecks.Due(float64(elapsed)) {
-				at = append(at, float64(elapsed))
+		for _, c := range []struct {
+			hours, longest float64 // longest in seconds; 0: no limit
+			count          int     // 1 + log(14400/90)/log(1.25), and one each hour from then on
+		}{{4, 0, 23}, {48, 3600, 67}} {
+			rechecks := NewRechecks(InSeconds().Repeated())
+			rechecks.Longest = c.longest
+			var at []float64
+			for elapsed := 0.0; elapsed < c.hours*3600; elapsed++ {
+				if !rechecks.Due(elapsed) {
+					continue
+				}
+				at = append(at, elapsed)
+				if len(at) == 20 {
+					again := NewRechecks(InSeconds())
+					again.Longest = c.longest
+					again.Resume(rechecks.Progress())
+					rechecks = again
+				}
 			}
-		}
-		for i := 1; i < len(at); i++ {
-			if want := math.Ceil(1.25 * at[i-1]); at[i] != want {
-				t.Errorf("check %d is at %v, want %v", i, at[i], want)
+
+			for i := 1; i < len(at); i++ {
+				want := math.Ceil(1.25 * at[i-1])
+				if c.longest > 0 {
+					want = min(want, at[i-1]+c.longest)
+				}
+				if at[i] != want {
+					t.Errorf("check %d is at %v, want %v", i, at[i], want)
+				}
 			}
-		}
-		if at[0] != 90 || len(at) != 23 { // 1 + log(14400/90)/log(1.25)
-			t.Errorf("%d checks in 4 hours, the first at %v; want 23 from 90 s on", len(at), at[0])
+			if at[0] != 90 || len(at) != c.count {
+				t.Errorf("%d checks in %v hours, the first at %v; want %d from 90 s on", len(at),
+					c.hours, at[0], c.count)
+			}
 		}
 	})
 
@@ -54,33 +74,11 @@ func TestRechecks(t *testing.T) {
 			}
 		}
 	})
-}
 
-func TestRechecksForDays(t *testing.T) {
-	rechecks := NewRechecks(InSeconds().Repeated())
-	rechecks.Longest = 3600
-	var at []float64
-	for elapsed := 0.0; elapsed < 48*3600; elapsed++ {
-		if !rechecks.Due(elapsed) {
-			continue
+	t.Run("none", func(t *testing.T) {
+		var found Findings
+		if (*Rechecks)(nil).AddTo(&found, 60); found != (Findings{}) {
+			t.Errorf("without checks: %+v", found)
 		}
-		at = append(at, elapsed)
-		if len(at) == 20 { // as a restart does
-			again := NewRechecks(InSeconds())
-			again.Longest = 3600
-			again.Resume(rechecks.Progress())
-			rechecks = again
-		}
-	}
-
-	for i := 1; i < len(at); i++ {
-		if want := math.Min(math.Ceil(1.25*at[i-1]), at[i-1]+3600); at[i] != want {
-			t.Errorf("check %d is at %v, want %v", i, at[i], want)
-		}
-	}
-
-	var found Findings
-	if (*Rechecks)(nil).AddTo(&found, 60); found != (Findings{}) {
-		t.Errorf("without checks: %+v", found)
-	}
+	})
 }

@@ -23,22 +23,19 @@ func TestShape(t *testing.T) {
 		setting Setting
 		lack    Lack
 		until   float64
-		misfit  float64 // at most
-		halves  float64
 	}{
-		"young":       {series(300, line), Setting{Age: 5}, LackWarmup, 1501, 0.001, 1},
-		"old, short":  {series(300, line), Setting{Age: 7200}, LackLength, 301, 0.001, 1},
-		"old, long":   {series(900, line), Setting{Age: 7200}, "", 0, 0.001, 1},
-		"after epoch": {series(300, line), Setting{Age: 5, EpochEnd: &epoch}, LackEpoch, 551, 0.001, 1},
+		"young":       {series(300, line), Setting{Age: 5}, LackWarmup, 1501},
+		"old, short":  {series(300, line), Setting{Age: 7200}, LackLength, 301},
+		"old, long":   {series(900, line), Setting{Age: 7200}, "", 0},
+		"after epoch": {series(300, line), Setting{Age: 5, EpochEnd: &epoch}, LackEpoch, 551},
 	} {
 		v := Judge(c.series, c.setting, InSeconds())
 		s := v.Shape
 		if v.Class != ClassGrowing && v.Class != ClassLeak {
 			t.Fatalf("%s is %s", name, v.Class)
 		}
-		isUntil := math.Abs(s.UntilLeak-c.until) < 15 || math.IsNaN(s.UntilLeak) && math.IsNaN(c.until)
-		isHalves := math.IsNaN(c.halves) || math.Abs(s.Halves-c.halves) < 0.05
-		if s.Lack != c.lack || !isUntil || !(s.Misfit <= c.misfit) || !isHalves {
+		if s.Lack != c.lack || math.Abs(s.UntilLeak-c.until) >= 15 || !(s.Misfit <= 0.001) ||
+			math.Abs(s.Halves-1) >= 0.05 {
 			t.Errorf("%s: %+v, want %q until %v", name, s, c.lack, c.until)
 		}
 		if (s.Lack == "") != (v.Class == ClassLeak) {

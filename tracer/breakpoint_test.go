@@ -1,7 +1,9 @@
 package tracer_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -25,7 +26,7 @@ func TestBreakpoints(t *testing.T) {
 	t.Run("fork keeps no breakpoints", testBreakpointsFork)
 	t.Run("executed program gets no breakpoints", testBreakpointsExecuted)
 	t.Run("file mapped over a probed library gets no breakpoints", testBreakpointsRemapped)
-	t.Run("job keeps no breakpoints of a killed trace", testBreakpointsJob)
+	t.Run("job keeps no breakpoints after an interrupt or a kill", testBreakpointsJob)
 }
 
 // forks allocates objects of 777 bytes in a child and then of 778 itself.
@@ -209,38 +210,30 @@ func testBreakpointsRemapped(t *testing.T) {
 	})
 }
 
-// killedTrace is set where the test binary runs again, to be killed: the PID of the job.
-const killedTrace = "ALLOCSCOPE_TEST_KILLED_TRACE"
-
 func testBreakpointsJob(t *testing.T) {
-	if job := os.Getenv(killedTrace); job != "" {
-		pid := tracertest.Must(strconv.Atoi(job))(t)
-		s := open(t, tracer.Options{PID: pid, Interval: 1, Children: true})
-		fmt.Println("ready")
-		for { // until it is killed
-			s.Follow()
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-
 	tracertest.NeedsRoot(t)
-	j := startJob(t, 4)
-	itself := tracertest.Must(os.Executable())(t)
-	command := exec.Command(itself, "-test.run=^"+t.Name()+"$", "-test.count=1")
-	command.Env = append(os.Environ(), fmt.Sprint(killedTrace, "=", j.PID()))
-	trace := startCommand(t, command)
-	for _, r := range j.ranks {
-		eventually(t, "breakpoints are there",
-			func() bool { return len(breakpoints(t, r.pid)) > 5 })
-		r.order("leak 100 64")
-	}
-	must(t, trace.Process.Kill())
-	tracertest.Must(trace.Process.Wait())(t)
+	command, j := buildCommand(t), startJob(t, 4)
+	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
+		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1",
+			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
+		var said bytes.Buffer
+		trace.Stdout, trace.Stderr = io.Discard, &said
+		must(t, trace.Start())
 
-	for _, r := range j.ranks {
-		// The kernel detaches when the last file is closed.
-		eventually(t, fmt.Sprintf("PID %d has no breakpoints", r.pid),
-			func() bool { return len(breakpoints(t, r.pid)) == 0 })
-		r.order("leak 100 64")
+		for _, r := range j.ranks {
+			eventually(t, "breakpoints are there", func() bool { return len(breakpoints(t, r.pid)) > 5 })
+			r.order("leak 100 64")
+		}
+		trace.Process.Signal(signal)
+		if err := trace.Wait(); err != nil && signal == os.Interrupt {
+			t.Errorf("%v: %s", err, said.String())
+		}
+
+		for _, r := range j.ranks {
+			if left := breakpoints(t, r.pid); len(left) != 0 {
+				t.Errorf("after %v, PID %d has breakpoints left: %v", signal, r.pid, left)
+			}
+			r.order("leak 100 64")
+		}
 	}
 }

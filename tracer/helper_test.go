@@ -288,15 +288,7 @@ func end(t testing.TB, s *tracer.Session, target *tracertest.Target) {
 	eventually(t, "the end is noticed", func() bool { return !s.IsTraced(target.PID()) })
 }
 
-// eventually waits at most ten minutes for something that happens in the background.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in ten minutes: %s", what)
-		}
-	}
-}
+var eventually = tracertest.Eventually
 
 func descriptors(t testing.TB) int {
 	t.Helper()
@@ -364,6 +356,17 @@ func copyFile(t testing.TB, from, to string) {
 	content := tracertest.Must(os.ReadFile(from))(t)
 	must(t, os.MkdirAll(filepath.Dir(to), 0o755))
 	must(t, os.WriteFile(to, content, 0o755))
+}
+
+// buildCommand builds allocscope.
+func buildCommand(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "allocscope")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", path, "../cmd/allocscope")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
 }
 
 // python is the distribution's, for which apt has torch.

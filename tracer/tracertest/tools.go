@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Main is the TestMain of a package: it runs the tests, and removes the programs that they built.
@@ -55,17 +54,6 @@ func Symbols(t testing.TB, path, kinds string, flags ...string) map[string]uint6
 		}
 	}
 	return found
-}
-
-// Eventually waits for up to a minute until something holds, which the kernel or another process
-// makes so in a moment.
-func Eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in a minute: %s", what)
-		}
-	}
 }
 
 // OpenFiles counts the descriptors of this process.

@@ -31,14 +31,7 @@ func TestMain(m *testing.M) {
 // hangs.
 const guard = 3 * time.Minute
 
-func eventually(t *testing.T, what string, isTrue func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(guard); !isTrue(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
+var eventually = tracertest.Eventually
 
 // startTarget starts the program that does as ordered, with more variables.
 func startTarget(t *testing.T, variables []string, arguments ...string) *tracertest.Target {

@@ -160,7 +160,7 @@ func testRanksRefusals(t *testing.T) {
 		"--pyroscope http://h " + folders[0]:       "goes with --prometheus",
 		"--user me " + folders[0]:                  "goes with --prometheus",
 		"--prometheus http://h " + folders[0]:      "give one of them",
-		"--prometheus h --job 1":                   "not the URL of Prometheus",
+		"--prometheus h --job 1":                   "is not the URL of a server",
 		"--prometheus http://u:p@h --job 1":        "password in it",
 		"--job other " + folders[0]:                "there are resnet50-17",
 		"--rank 77 " + strings.Join(folders, " "):  "there is no rank 77",

@@ -271,7 +271,6 @@ func TestPprof(t *testing.T) {
 	t.Run("traces", func(t *testing.T) {
 		exporttest.Golden(t, "traces.txt", pprofText(t, "-traces", "-unit=B", profileFile(t, holdings())))
 	})
-
 }
 
 func TestStackText(t *testing.T) {

@@ -248,7 +248,7 @@ func suspectsOf(all []summary.Suspect, keepers []summary.Keeper) []suspectView {
 			if *c.Share < minSuspectShare {
 				continue
 			}
-			share = units.WholePercent(*c.Share) + " of the growth"
+			share = units.WholePercent(min(*c.Share, 1)) + " of the growth"
 		}
 		kept := words.KeptBy(summary.KeeperOf(keepers, &c), maxKeptChars)
 		suspects = append(suspects, suspectView{share, c.Component, words.Suspect(c), kept})

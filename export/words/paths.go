@@ -138,7 +138,7 @@ func restOf(p *keeper.Path) []string {
 	return rest
 }
 
-// linkText describes an object: "dict, 10,512 entries, +461/min".
+// linkText describes an object: "dict, 10,512 entries, +461/min", or "+41 in 5.3s" of a short time.
 func linkText(links []keeper.Link, at int) string {
 	if at < 0 {
 		return ""
@@ -158,11 +158,19 @@ func linkText(links []keeper.Link, at int) string {
 			text = strings.TrimSuffix(text, "entries") + "entry"
 		}
 	}
-	if l.PerMinute > 0 {
+	switch {
+	case l.PerMinute > 0 && isBrief(l.GrowthS):
+		text += fmt.Sprintf(", +%s in %s", units.Thousands(units.Round(l.PerMinute/60*l.GrowthS)),
+			lengthText(l.GrowthS, false))
+	case l.PerMinute > 0:
 		text += ", " + units.PerMinute(l.PerMinute)
 	}
 	return text
 }
+
+// isBrief is true of two readings of a container that are too near to each other, in seconds, for a
+// rate by the minute: the program may have been slower just then. 0: the time is not known.
+func isBrief(length float64) bool { return 0 < length && length < 10 }
 
 // typeText is the name of a type without its module. Memory without a type is a buffer where it is
 // the kept memory itself, else a chunk of malloc.

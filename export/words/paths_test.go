@@ -34,6 +34,8 @@ func TestKeeperPath(t *testing.T) {
 	list := container(keeper.HowVariable, "", "list", 300, 60)
 	node := link(keeper.HowAttribute, "next", "train.Node")
 	node.Repeated = true
+	brief := container(keeper.HowVariable, "", "dict", 10_512, 461)
+	brief.GrowthS = 5.3
 
 	for _, c := range []struct {
 		root  keeper.Root
@@ -48,6 +50,11 @@ func TestKeeperPath(t *testing.T) {
 				{How: keeper.HowField, TypeSize: 4096, Entries: -1},
 			},
 			"leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore -> buffer",
+		},
+		{ // a rate by the minute would claim more than seconds show
+			main,
+			[]keeper.Link{brief, image},
+			"leaky_trainer.cache (dict, 10,512 entries, +41 in 5.3s) -> Image",
 		},
 		{ // constant attributes and keys lead to the container that grows
 			global("run"),

@@ -360,6 +360,16 @@ func TestFacts(t *testing.T) {
 			t.Errorf("%s has no words", code)
 		}
 	}
+	for fact, want := range map[conclude.Fact]string{
+		{Code: conclude.FactKeeper, PerMinute: 461}:              "what keeps it gains 461 entries/min",
+		{Code: conclude.FactKeeper, PerMinute: 461, Length: 30}:  "what keeps it gains 461 entries/min",
+		{Code: conclude.FactKeeper, PerMinute: 461, Length: 5.3}: "what keeps it gained 41 entries in 5.3s",
+		{Code: conclude.FactGains, PerMinute: 461, Length: 5.3}:  "a container gained 41 entries in 5.3s",
+	} {
+		if got := factTexts[fact.Code](fact, summary.Verdict{}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 	if len(factTexts) != len(conclude.FactCodes) {
 		t.Errorf("%d facts have words, of %d", len(factTexts), len(conclude.FactCodes))
 	}

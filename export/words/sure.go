@@ -53,6 +53,15 @@ func length(format, without string) factText {
 	}
 }
 
+// gainsText is how many entries a container gains.
+func gainsText(f conclude.Fact) string {
+	if gained := f.PerMinute / 60 * f.Length; isBrief(f.Length) {
+		return fmt.Sprintf("gained %s entries in %s", units.Thousands(units.Round(gained)),
+			lengthText(f.Length, false))
+	}
+	return "gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"
+}
+
 // factTexts are the texts of all facts. TestFacts fails where one is missing.
 var factTexts = map[conclude.FactCode]factText{
 	conclude.FactChecks:   checked("%d of %d checks in a row found it"),
@@ -61,7 +70,7 @@ var factTexts = map[conclude.FactCode]factText{
 	conclude.FactStraight: straightText,
 	conclude.FactFaster:   ratio("its second half rose %sx as fast as its first"),
 	conclude.FactKeeper: func(f conclude.Fact, _ summary.Verdict) string {
-		return "what keeps it gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"
+		return "what keeps it " + gainsText(f)
 	},
 	conclude.FactAppended: func(f conclude.Fact, _ summary.Verdict) string {
 		return fmt.Sprintf("what keeps it gains %s entries/min and has lost none in %s",
@@ -87,7 +96,7 @@ var factTexts = map[conclude.FactCode]factText{
 		return units.Thousands(units.Round(f.PerMinute)) + " more threads/min, and their number never fell"
 	},
 	conclude.FactGains: func(f conclude.Fact, _ summary.Verdict) string {
-		return "a container gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"
+		return "a container " + gainsText(f)
 	},
 	conclude.FactSites:     sitesText(""),
 	conclude.FactNoneFreed: sitesText(", and has freed nothing"),

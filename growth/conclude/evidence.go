@@ -270,12 +270,12 @@ func keeperGrows(k *known) (Fact, bool) {
 	if l.Limit > 0 { // it gains entries until then
 		return Fact{}, false
 	}
-	f := Fact{Code: FactKeeper, PerMinute: l.PerMinute}
+	f := Fact{Code: FactKeeper, PerMinute: l.PerMinute, Length: l.GrowthS}
 	switch {
 	case isWriteOnly(l):
-		f.Code, f.Length = FactWriteOnly, l.GrowthS
+		f.Code = FactWriteOnly
 	case isAppendOnly(l):
-		f.Code, f.Length = FactAppended, l.GrowthS
+		f.Code = FactAppended
 	}
 	return f, true
 }

@@ -33,7 +33,8 @@ type Fact struct {
 	PerMinute float64 `json:"per_min,omitempty"`
 	Count     int64   `json:"count,omitempty"`
 	Needed    int64   `json:"needed,omitempty"`
-	// Length or point on the X axis of the verdict: seconds, or steps.
+	// Length or point on the X axis of the verdict: seconds, or steps. Of PerMinute entries: for how
+	// long they were counted, in seconds.
 	Length float64 `json:"length,omitempty"`
 }
 
@@ -47,13 +48,13 @@ const (
 	FactWarm      FactCode = "after-warm-up" // a warm-up ended at Length
 	FactStraight  FactCode = "straight"      // a straight line but for Share of its rise
 	FactFaster    FactCode = "faster"        // the second half rose Ratio times as fast
-	FactKeeper    FactCode = "keeper-grows"  // the container that keeps it gains PerMinute entries
+	FactKeeper    FactCode = "keeper-grows"  // its container gains PerMinute entries
 	FactAppended  FactCode = "append-only"   // the same, and it has lost none for Length seconds
 	FactWriteOnly FactCode = "write-only"    // the same, and the program's own code only adds
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactPins      FactCode = "pins"          // a container that can pin free memory gains PerMinute
 	FactThreads   FactCode = "threads"       // PerMinute threads more, whose number never fell
-	FactGains     FactCode = "gains"         // a container gains PerMinute entries, of unknown memory
+	FactGains     FactCode = "gains"         // a container gains PerMinute, of unknown memory
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
 	FactUnheld    FactCode = "unheld"        // one search found no reference to Count of Needed samples

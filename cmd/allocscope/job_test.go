@@ -187,9 +187,23 @@ func startCause(t *testing.T, cause string) *tracertest.Target {
 	return ready(target)
 }
 
+// longEnough is a short trace of a cause. A busy machine may take too few samples for a judgement:
+// then it is traced again.
+func longEnough(t *testing.T, cause string, set func(*trace.Options)) (v verdictOn) {
+	t.Helper()
+	for range 3 {
+		options := fastTrace(t, startCause(t, cause).PID(), shortTrace)
+		set(&options)
+		if v = judgeUntilEnd(t, options); v.Class != verdict.ClassTooShort {
+			break
+		}
+	}
+	return v
+}
+
 // The cause has nine tenths of the growth, and all parts sum to it.
 func testFragmentation(t *testing.T) {
-	v := judgeUntilEnd(t, fastTrace(t, startCause(t, "fragment").PID(), shortTrace))
+	v := longEnough(t, "fragment", func(*trace.Options) {})
 	v.mustBe(t, verdict.ClassGrowing)
 	mustSay(t, "the result", v.stdout, "FRAGMENTATION   ", "fragmentation: ",
 		"is freed memory that malloc keeps (high confidence)", "malloc_trim")
@@ -211,15 +225,7 @@ func testFragmentation(t *testing.T) {
 
 // The live map is full at once, so that objects that are kept look like free memory.
 func testLostAllocations(t *testing.T) {
-	var v verdictOn
-	for range 3 { // a busy machine may take too few samples
-		options := fastTrace(t, startCause(t, "keep").PID(), shortTrace)
-		options.Interval, options.MaxLive = 1, 16
-		if v = judgeUntilEnd(t, options); v.Class != verdict.ClassTooShort {
-			break
-		}
-	}
-
+	v := longEnough(t, "keep", func(o *trace.Options) { o.Interval, o.MaxLive = 1, 16 })
 	v.mustBe(t, verdict.ClassGrowing)
 	mustSay(t, "the result", v.stdout, "GROWING (warm-up or leak?)   ", "what is free is not known: ",
 		" allocations not tracked, ", " (raise --max-live)", "heap, unclassified", ", incomplete")

@@ -163,9 +163,9 @@ func noteLines(s *summary.Summary, place Place) []string {
 	unknown := freeUnknownLine(s)
 	say(unknown != "" && s.MainCause() != nil, "%s", unknown) // else HOW SURE has it
 	notes = append(notes, heapNote(s, place)...)
+	notes = append(notes, oomNotes(s)...) // first: with room for one line, that names the limit
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
 		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
-	notes = append(notes, oomNotes(s)...)
 	notes = append(notes, conditionNotes(s.Condition)...)
 	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: "+
 		"what WHERE names may be free again in a moment; trace longer")

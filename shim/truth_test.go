@@ -2,17 +2,12 @@ package shim
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // TestTruth compares the live memory with the programs' own counts, at interval 1.
 func TestTruth(t *testing.T) {

@@ -159,6 +159,13 @@ CASE map_beyond(void)
 	truth(__func__, "mmap", 0);
 }
 
+/* 4 TiB, of which 16 MiB are touched. */
+CASE map_vast(void)
+{
+	touch(map(4L << 40, WRITABLE, PRIVATE | MAP_NORESERVE, -1), 16 * MIB);
+	truth(__func__, "mmap", 16 * MIB);
+}
+
 /* The remains of fragments: requested bytes that are kept, chunks that are kept, chunks that were
  * freed. */
 struct fragments {
@@ -446,6 +453,15 @@ CASE share_memfd(void)
 	truth("breakdown", "shmem", 16 * MIB);
 }
 
+CASE share_file(const char *path)
+{
+	int fd = open_file(path, O_RDWR | O_CREAT);
+
+	check(!ftruncate(fd, 16 * MIB), "ftruncate");
+	touch(map(16 * MIB, WRITABLE, MAP_SHARED, fd), 16 * MIB);
+	truth(path, "shmem", 16 * MIB);
+}
+
 static int orders_of_child = -1; /* where it gets its orders */
 static int passed_on;            /* the child reports that the order is done */
 
@@ -488,6 +504,7 @@ static const struct {
 	{ "heap_partly", heap_partly },
 	{ "heap_reserve", heap_reserve },
 	{ "map_reserve", map_reserve },
+	{ "map_vast", map_vast },
 	{ "map_beyond", map_beyond },
 	{ "heap_fragment", heap_fragment },
 	{ "heap_trim", heap_trim },
@@ -513,11 +530,8 @@ static const struct {
 	const char *name;
 	void (*run)(const char *);
 } cases_with_word[] = {
-	{ "file_read", file_read },
-	{ "file_shared", file_shared },
-	{ "file_written", file_written },
-	{ "start_child", start_child },
-	{ "child", child },
+	{ "file_read", file_read },   { "file_shared", file_shared }, { "file_written", file_written },
+	{ "share_file", share_file }, { "start_child", start_child }, { "child", child },
 };
 
 static void execute(const char *order, const char *word)

@@ -1,7 +1,9 @@
 /* Large mappings of which the pages in memory lie as they would not be expected to. It prints "ready", executes one
  * order a line, prints the truth as breakdown.c does, then prints "done". "all" makes all
  * mappings, "dense" one, of
- * which "discard" gives half back at once, and "lazy" all when the kernel needs memory.
+ * which "discard" gives half back at once, and "lazy" all when the kernel needs memory; "reserve"
+ * makes one that
+ * "first" touches.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -16,7 +18,7 @@
 #define PAGES (SIZE / PAGE)
 #define CASE __attribute__((noinline)) void
 
-static char *dense;
+static char *dense, *reserved;
 
 static inline __attribute__((always_inline)) char *map(int flags, int fd)
 {
@@ -102,6 +104,12 @@ CASE heap_high(void)
 	truth(__func__, "heap", 1400 * 100000);
 }
 
+CASE touch_first(void)
+{
+	memset(reserved, 1, SIZE);
+	truth(__func__, "older", SIZE);
+}
+
 int main(void)
 {
 	char line[80];
@@ -111,6 +119,10 @@ int main(void)
 	while (fgets(line, sizeof(line), stdin)) {
 		if (!strcmp(line, "dense\n"))
 			map_dense();
+		if (!strcmp(line, "reserve\n"))
+			reserved = map(MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		if (!strcmp(line, "first\n"))
+			touch_first();
 		if (!strcmp(line, "discard\n")) {
 			madvise(dense, SIZE / 2, MADV_DONTNEED);
 			truth("map_dense", "mmap", SIZE / 2);

@@ -1,17 +1,25 @@
 package tracer_test
 
 import (
+	"bufio"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -68,8 +76,8 @@ func compare(b *testing.B, ways []way, pid int, measure func() float64) map[stri
 	return costs
 }
 
-// report prints one line per way.
-func report(b *testing.B, ways []way, costs map[string]*cost, unit string) {
+// report prints one line per way, with the peer's ratio where that was measured.
+func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string) {
 	var native []float64
 	for _, p := range costs {
 		native = append(native, p.native...)
@@ -88,6 +96,9 @@ func report(b *testing.B, ways []way, costs map[string]*cost, unit string) {
 			b.ReportMetric(median(ratios(p.traced, p.native)), "x-native")
 			b.ReportMetric(median(p.attach), "ms-to-attach")
 			b.ReportMetric(median(p.detach), "ms-to-detach")
+			if other := costs[peer]; other != nil && other != p {
+				b.ReportMetric(median(ratios(p.traced, other.traced)), "x-"+peer)
+			}
 		})
 	}
 }
@@ -100,8 +111,16 @@ func ratios(a, b []float64) []float64 {
 	return quotients
 }
 
-func milliseconds(since time.Time) float64 {
-	return float64(time.Since(since).Microseconds()) / 1000
+// metrics are measurements by their units. The median of each is reported.
+type metrics map[string][]float64
+
+func (m metrics) add(unit string, value float64) { m[unit] = append(m[unit], value) }
+
+func (m metrics) report(b *testing.B) {
+	b.ReportMetric(0, "ns/op")
+	for unit, values := range m {
+		b.ReportMetric(median(values), unit)
+	}
 }
 
 func median(values []float64) float64 {
@@ -123,6 +142,14 @@ func opening(name string, options tracer.Options) way {
 	}}
 }
 
+// startPair starts the program that measures pairs of malloc and free. nsPerPair takes one
+// measurement.
+func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
+	tracertest.NeedsRoot(b)
+	target := start(b, tracertest.Build(b, "pair.c", flags...))
+	return target.PID(), func() float64 { return printedNumber(b, target, "go") }
+}
+
 // printedNumber is the number that a program prints on an order.
 func printedNumber(b *testing.B, target *tracertest.Target, order string) float64 {
 	b.Helper()
@@ -130,11 +157,8 @@ func printedNumber(b *testing.B, target *tracertest.Target, order string) float6
 	return number
 }
 
-// BenchmarkMallocFree measures a pair of malloc and free in each mode, and attaching and detaching.
 func BenchmarkMallocFree(b *testing.B) {
-	tracertest.NeedsRoot(b)
-	target := start(b, tracertest.Build(b, "pair.c"))
-	nsPerPair := func() float64 { return printedNumber(b, target, "go") }
+	pid, nsPerPair := startPair(b)
 	var ways []way
 	for _, mode := range modes {
 		name := strings.ReplaceAll(mode.String(), " ", "-")
@@ -142,7 +166,59 @@ func BenchmarkMallocFree(b *testing.B) {
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
 			opening(name+"/interval=1", tracer.Options{Mode: mode, Interval: 1}))
 	}
-	report(b, ways, compare(b, ways, target.PID(), nsPerPair), "ns/pair")
+	if memleak, err := findMemleak(); err != nil {
+		b.Logf("not compared with libbpf-tools' memleak: %v", err)
+	} else {
+		ways = append(ways, memleak)
+	}
+	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
+}
+
+// findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
+// the system has none.
+func findMemleak() (way, error) {
+	var refusal strings.Builder
+	command := exec.Command(tracertest.Source("fetch-memleak.sh"))
+	command.Stderr = &refusal
+	out, err := command.Output()
+	if err != nil {
+		return way{}, fmt.Errorf("%w: %s", err, refusal.String())
+	}
+
+	path := strings.TrimSpace(string(out))
+	return way{"memleak", func(b *testing.B, pid int) func() {
+		const quiet = "3600" // seconds between its reports
+		// stdbuf, so that it reports at once that it has attached.
+		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
+		lines := tracertest.Must(command.StdoutPipe())(b)
+
+		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
+	}}, nil
+}
+
+// startTool starts a command and waits until it prints that it is tracing. stop interrupts it and
+// waits for its end.
+func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
+	must(b, command.Start())
+	b.Cleanup(func() { command.Process.Kill() })
+	var said []string
+	for !strings.HasPrefix(lines.Text(), ready) {
+		if !lines.Scan() {
+			b.Fatalf("%s ended and said %q", command, said)
+		}
+
+		said = append(said, lines.Text())
+	}
+	return func() {
+		must(b, command.Process.Signal(os.Interrupt))
+
+		for lines.Scan() {
+			said = append(said, lines.Text())
+		}
+		if err := command.Wait(); err != nil {
+			b.Fatalf("%s: %v; it said %q", command, err, said)
+		}
+	}
 }
 
 // sampling attaches source fault alone. A process that the session does not trace pays for the
@@ -173,20 +249,22 @@ func BenchmarkPageFault(b *testing.B) {
 	}
 
 	nsPerFault := func() float64 { return printedNumber(b, target, "cost 1024") }
-	report(b, ways, compare(b, ways, target.PID(), nsPerFault), "ns/fault")
+	report(b, ways, compare(b, ways, target.PID(), nsPerFault), "ns/fault", "")
 }
 
-// following is the way of source cuda alone. It fails where no block was seen.
-func following(name string, options tracer.Options) way {
+// following is the way of source cuda alone. It fails where the counter shows that nothing was
+// seen.
+func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
 		s := open(b, options)
-		awaitCUDA(b, s)
-		awaitBlocks(b, s)
+		if awaitCUDA(b, s); blocks {
+			awaitBlocks(b, s)
+		}
 
 		return func() {
-			if counted(b, s, bpf.CountBlocks) == 0 {
-				b.Error("no block was seen")
+			if counted(b, s, counts) == 0 {
+				b.Error("nothing was seen")
 			}
 			mustLoseNothing(b, s)
 			must(b, s.Close())
@@ -201,35 +279,106 @@ func BenchmarkBlocks(b *testing.B) {
 	g := startBlocks(b, realLibC10(b))
 	g.Do("driver " + libcuda(b))
 	ways := []way{
-		following("interval=1", exact),
-		following("interval=512KiB", tracer.Options{}),
+		following("interval=1", exact, bpf.CountBlocks, true),
+		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
 	}
 
 	nsPerPair := func() float64 {
 		churn := func() { g.Do(fmt.Sprintf("churn %d 512 0", pairs)) }
 		return float64(cpuTimeDuring(b, g.PID(), churn)) / pairs
 	}
-	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair")
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
 
-// BenchmarkPythonStack measures the stacks of mmap that are walked, some of each call site.
-func BenchmarkPythonStack(b *testing.B) {
-	target := start(b, python, tracertest.Source("deep.py"))
-	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
+// BenchmarkLaunches measures how much slower a trace makes a program that launches so many kernels
+// that its processor is full: by seconds of the trace, of the CPU time of a block. By turns the
+// program is traced and not traced. Other programs disturb it less at a high priority.
+func BenchmarkLaunches(b *testing.B) {
+	const pairs, seconds = 6, 10
+	caching := tracertest.BuildCachingAllocator(b)
+	library := tracertest.BuildLibrary(b, "launches.cc", "liblaunches.so", caching,
+		"-fno-optimize-sibling-calls", "-Wl,-rpath,"+filepath.Dir(caching))
+	g := startPythonProgram(b, "launches.py", library)
 
-	for range 3 * costRounds {
-		order(target, "300")
+	slower := make(metrics)
+	for range pairs {
+		native := median(nsPerBlock(g, seconds))
+		s := open(b, tracer.Options{PID: g.PID(), Sources: []string{"cuda"}, Overhead: 0.03})
+		awaitBlocks(b, s)
+
+		traced := nsPerBlock(g, seconds)
+		slower.add("%-counted", 100*s.Overhead().Slowdown())
+		slower.add("ns/walk", float64(counted(b, s, bpf.CountBlockWalkNs))/
+			float64(max(1, counted(b, s, bpf.CountBlockSamples))))
+		must(b, s.Close())
+
+		slower.add("ns-CPU/block", native)
+		for i, unit := range []string{"%-second-1", "%-second-2", "%-second-3"} {
+			slower.add(unit, 100*(traced[i]/native-1))
+		}
+		slower.add("%-later", 100*(median(traced[3:])/native-1))
 	}
-	walked, _ := counters(b, s)
-	ns := float64(counted(b, s, bpf.CountKernelWalkNs)) / float64(walked.Stacks)
+	slower.report(b)
+}
 
-	frames, calls := 0.0, 0.0
-	for _, h := range snapshot(b, s).Holdings {
-		frames, calls = frames+float64(len(h.Stack.Frames))*h.AllocObjects, calls+h.AllocObjects
+// nsPerBlock returns the CPU time of a block of launches.py, second by second.
+func nsPerBlock(g gpuProgram, seconds int) []float64 {
+	g.t.Helper()
+	times := make([]float64, seconds)
+	for i := range times {
+		var blocks int
+		scan(g.t, g.Do("train 1")[0], "%d %g", &blocks, &times[i])
+	}
+	return times
+}
+
+// BenchmarkCalibration compares the calibrated cost of an entry with the cost of probing malloc and
+// free of a program. The program is static: other traces of a shared C library would make its
+// probes more expensive.
+func BenchmarkCalibration(b *testing.B) {
+	pid, nsPerPair := startPair(b, "-static")
+	var ways []way
+	calibrated := make(map[string][]float64)
+	for _, mode := range modes {
+		open := opening(mode.String(), tracer.Options{Mode: mode})
+		ways = append(ways, way{open.name, func(b *testing.B, pid int) func() {
+			costs := measureCosts(b, mode)
+			pair := 2 * costs.Entry
+			if mode != probe.Session {
+				pair += costs.Return // they cannot leave it out
+			}
+			calibrated[open.name] = append(calibrated[open.name], pair)
+			return open.start(b, pid)
+		}})
 	}
 
-	mustLoseNothing(b, s)
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ns/1000, "µs/stack")
-	b.ReportMetric(frames/calls, "frames/stack")
+	costs := compare(b, ways, pid, nsPerPair)
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			var observed []float64
+			for i, traced := range costs[w.name].traced {
+				observed = append(observed, traced-costs[w.name].native[i])
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(calibrated[w.name]), "ns/pair-calibrated")
+			b.ReportMetric(median(observed), "ns/pair-observed")
+			b.ReportMetric(median(ratios(observed, calibrated[w.name])), "observed/calibrated")
+		})
+	}
+}
+
+// measureCosts measures what probes cost on a kernel side of its own.
+func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
+	b.Helper()
+	k, err := kernel.Load(kernel.Config{
+		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks,
+		MaxFaults: kernel.MaxFaults, Mode: mode,
+	})
+	must(b, err)
+	defer k.Close()
+	period := source.FaultPeriod(kernel.DefaultInterval)
+	costs, err := overhead.MeasureCosts(b.Context(), k, nil, period, time.Minute,
+		func(links []link.Link) { probe.Close(links) })
+	must(b, err)
+	return costs
 }

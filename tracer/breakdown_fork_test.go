@@ -24,8 +24,10 @@ func TestBreakdownTree(t *testing.T) {
 	t.Run("memory shared with own children", testBreakdownTreeMemorySharedOwn)
 	t.Run("execution forgets the rows", testBreakdownTreeExecutionForgetsRows)
 	t.Run("reused PID starts again", testBreakdownTreeReusedPIDStarts)
+	t.Run("stopped processes", testBreakdownTreeStoppedProcesses)
 	t.Run("processes that come and go", testBreakdownTreeProcessesComeGo)
 	t.Run("parts of a file count once", testBreakdownTreePartsFileCount)
+	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryTwoPrograms)
 }
 
 func testBreakdownTreeExitParentMakes(t *testing.T) {
@@ -162,6 +164,22 @@ func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 	mustBeNear(t, "its own", rowsOf(got, child)[growth.KindMmap], 8<<20)
 	mustBeNear(t, "inherited", rowsOf(got, child)[growth.KindInherited],
 		rollup(t, child)["Shared_Dirty"])
+}
+
+func testBreakdownTreeStoppedProcesses(t *testing.T) {
+	target, s := startForks(t)
+	child := fork(t, s, target, "0 fork")
+	target.Do("1 hold 16", "0 hold 16")
+	for _, pid := range []int{child, target.PID()} {
+		must(t, unix.Kill(pid, unix.SIGSTOP))
+		t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
+	}
+
+	eventually(t, "it is stopped", func() bool { return s.IsStopped(target.PID()) })
+	got := balanced(t, s)
+	for _, pid := range []int{child, target.PID()} {
+		mustBeNear(t, "mapped", rowsOf(got, pid)[growth.KindMmap], 16<<20)
+	}
 }
 
 // A process that exits or executes during its scan is left out, or its rows add up.
@@ -312,4 +330,21 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 				h.Kind)
 		}
 	}
+}
+
+func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
+	parent, s := openOn(t, startBreakdown(t), tracer.Options{Interval: 1, Children: true})
+	child := startChild(t, parent, "run", "ready")
+	awaitMember(t, s, child)
+	path := fmt.Sprintf("/dev/shm/allocscope-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
+	t.Cleanup(func() { os.Remove(path) })
+	do(t, parent, "share_file "+path)
+	do(t, parent, "child share_file "+path)
+	// Numbers in the name are left out: loaders make thousands of such files.
+	want := fact{"allocscope-test-*", growth.KindShmem, 16 << 20}
+	got := balanced(t, s)
+	mustReport(t, got, parent.PID(), []fact{want})
+	mustReport(t, got, child, []fact{want})
+	_, once := sharedBetween(got, want)
+	mustBeNear(t, "shared memory of the tree", once, want.bytes)
 }

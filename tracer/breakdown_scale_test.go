@@ -19,6 +19,7 @@ func TestBreakdownScale(t *testing.T) {
 		testBreakdownScaleMemoryTracingStarted)
 	t.Run("memory from before tracing started that was freed lazily",
 		testBreakdownScaleMemoryFreedLazily)
+	t.Run("first toucher outlives a sampled scan", testBreakdownScaleFirstToucherOutlives)
 }
 
 // TestBreakdownPinned compares the pinned rows with the pinned bytes of a driver that counts
@@ -168,6 +169,23 @@ func testBreakdownScaleMemoryFreedLazily(t *testing.T) {
 	if after.Mappings.Released != 192<<20 {
 		t.Errorf("%d bytes released, want %d", after.Mappings.Released, 192<<20)
 	}
+}
+
+// Pages that a scan left out may be there all the same.
+func testBreakdownScaleFirstToucherOutlives(t *testing.T) {
+	target := startLarge(t)
+	do(t, target, "reserve")
+	do(t, target, "all")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
+	facts := do(t, target, "first")
+	const touched = 192 << 20 / page
+	before := len(faultsOf(t, s, target.PID()))
+	scanShareOf(t, s, target.PID(), 0.3)
+	if after := len(faultsOf(t, s, target.PID())); before < touched || after < touched {
+		t.Errorf("%d faults are known after a scan, %d before, want %d", after, before, touched)
+	}
+	mustReport(t, scanShareOf(t, s, target.PID(), 1), target.PID(), facts)
 }
 
 // pinnedBy are the resident bytes of pinned memory by who pinned it.

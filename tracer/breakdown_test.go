@@ -4,9 +4,11 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -22,6 +24,7 @@ func TestBreakdown(t *testing.T) {
 	t.Run("files are rows by their paths", testBreakdownFilesRowsPaths)
 	t.Run("Python's small objects and buffers", testBreakdownPythonSmallObjects)
 	t.Run("untraced heap is of the same size", testBreakdownUntracedHeapSame)
+	t.Run("terabytes are left out without PAGEMAP_SCAN", testBreakdownTerabytesLeftOut)
 	t.Run("sampled rows are within their error", testBreakdownSampledRowsWithin)
 }
 
@@ -246,6 +249,39 @@ func testBreakdownUntracedHeapSame(t *testing.T) {
 	for _, h := range holdingsOf(got, without.PID()) {
 		if h.Kind == growth.KindHeap && h.Stack.Root != unknownSite {
 			t.Errorf("heap of %v %q where it is not traced", functions(h.Stack), h.Stack.Root)
+		}
+	}
+}
+
+// readPagemap makes scans read the page map, as on kernels without PAGEMAP_SCAN (before 6.7).
+func readPagemap(s *tracer.Session) {
+	for _, target := range tracer.Targets(s) {
+		canScan := reflect.ValueOf(target.Pages.Pagemap).Elem().FieldByName("canScan")
+		*(*bool)(unsafe.Pointer(canScan.UnsafeAddr())) = false
+	}
+}
+
+func testBreakdownTerabytesLeftOut(t *testing.T) {
+	target, s := openOn(t, startBreakdown(t), exact)
+
+	readPagemap(s)
+	facts := do(t, target, "map_vast")
+	for _, order := range []string{"map_touched", "heap_small"} {
+		facts = append(facts, do(t, target, order)...)
+	}
+
+	for range 2 {
+		got := snapshot(t, s)
+		rows, r := rowsOf(got, target.PID()), residentOf(t, got, target.PID())
+		for _, f := range facts[1:] {
+			row, _ := rowOf(got, target.PID(), f)
+			mustBeNear(t, f.name, row, f.bytes)
+		}
+
+		mustBeNear(t, "unexplained", rows[growth.KindUnexplained], facts[0].bytes)
+		mustBeNear(t, "scanned", int64(r.Scanned*float64(r.RSS)), r.RSS-facts[0].bytes)
+		if got.Mappings.Unmeasured != 4<<40 || got.Mappings.Reserved < 4<<40 {
+			t.Errorf("%+v, want 4 TiB not scanned", got.Mappings)
 		}
 	}
 }

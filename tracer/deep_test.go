@@ -14,7 +14,7 @@ import (
 // TestKernelDeepStacks walks stacks of hundreds of frames. The innermost and the outermost frames must be
 // the program's own, and the number of frames between them exact.
 func TestKernelDeepStacks(t *testing.T) {
-	for _, calls := range []int{100, 1000} {
+	for _, calls := range []int{100, 500, 1000} {
 		t.Run(fmt.Sprintf("native, %d calls", calls), func(t *testing.T) {
 			testDeepNative(t, calls)
 		})

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,9 +31,11 @@ func TestKernelFaults(t *testing.T) {
 // TestFaults samples page faults of traced processes alone.
 func TestFaults(t *testing.T) {
 	t.Run("other processes are left out", testFaultsOtherProcessesLeft)
+	t.Run("faults end with their links", testFaultsFaultsEndLinks)
 	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenPage)
 	t.Run("faults beyond the map are a loss", testFaultsFaultsBeyondMap)
 	t.Run("sampled faults represent all", testFaultsSampledFaultsRepresent)
+	t.Run("missing privileges are named", testFaultsMissingPrivilegesNamed)
 	t.Run("every CPU", testFaultsCPU)
 }
 
@@ -66,15 +71,20 @@ func startFaults(t testing.TB) (target *tracertest.Target, program string, child
 	return target, program, awaitChild(t, target, "ready")
 }
 
-// takeFaults attaches the source until the test ends.
-func takeFaults(t testing.TB, s *tracer.Session, interval uint64) {
+// takeFaults attaches the source until the test ends, or until detach is called.
+func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()) {
 	t.Helper()
 	status, links := source.AttachFaults(tracer.Kernel(s), interval)
 	if !status.Attached {
 		t.Fatalf("source fault is not attached: %s", status.Reason)
 	}
 
-	t.Cleanup(func() { must(t, probe.Close(links)) })
+	detach = func() {
+		must(t, probe.Close(links))
+		links = nil
+	}
+	t.Cleanup(detach)
+	return detach
 }
 
 // traceFaults starts testdata/faults.c and takes its faults, beside its mappings alone.
@@ -223,6 +233,21 @@ func faultsIn(t testing.TB, pid int) int {
 	return int(stat.MinorFaults + stat.MajorFaults)
 }
 
+func testFaultsFaultsEndLinks(t *testing.T) {
+	target, _, _ := startFaults(t)
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
+	detach := takeFaults(t, s, everyFault)
+	order(target, "many 100")
+	detach()
+	target.Do("many 1") // a fault may have been under way, after the target's report
+	before := sampledFaults(t, s)
+	order(target, "many 100")
+	if after := sampledFaults(t, s); before < 100 || after != before {
+		t.Errorf("%d faults before detaching and %d more after", before, after-before)
+	}
+}
+
 func testFaultsFaultsForgottenPage(t *testing.T) {
 	target, _, child := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
@@ -302,6 +327,47 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 			stand, pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)
+}
+
+// Without privileges for a moment, where the kernel then refuses.
+func testFaultsMissingPrivilegesNamed(t *testing.T) {
+	target, _, _ := startFaults(t)
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	_, err := tracer.Kernel(s).Program(bpf.ProgOnFault)
+	must(t, err)
+
+	mustBeRefused := true
+	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
+		mustBeRefused = strings.Trim(string(level), "\n") > "0"
+	}
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	restore := dropCapabilities(t)
+	status, links := source.AttachFaults(tracer.Kernel(s), everyFault)
+	restore()
+	defer probe.Close(links)
+	if status.Attached == mustBeRefused || mustBeRefused &&
+		!strings.Contains(status.Reason, "grant CAP_PERFMON") {
+		t.Errorf("without capabilities: %+v", status)
+	}
+}
+
+// dropCapabilities takes the effective ones from this thread.
+func dropCapabilities(t *testing.T) (restore func()) {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var had, none [2]unix.CapUserData
+	must(t, unix.Capget(&header, &had[0]))
+
+	for i := range had {
+		none[i].Permitted = had[i].Permitted
+	}
+	must(t, unix.Capset(&header, &none[0]))
+
+	return func() {
+		must(t, unix.Capset(&header, &had[0]))
+	}
 }
 
 func testFaultsCPU(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 func TestFirstTouch(t *testing.T) {
 	t.Run("memory that was released and touched again", testFirstTouchReleased)
 	t.Run("memory that was released, at a sampled scan", testFirstTouchSampledScan)
+	t.Run("pages that became huge later", testFirstTouchCollapsed)
 	t.Run("more pages than the kernel's map holds", testFirstTouchManyPages)
 }
 
@@ -76,6 +77,20 @@ func testFirstTouchSampledScan(t *testing.T) {
 		t.Errorf("%d faults are kept of %d, of which %d were of pages that are gone", after, before,
 			pages/period)
 	}
+}
+
+// Both functions have touched as many bytes, one by 512 times as many faults. In the end all of
+// their pages are huge.
+func testFirstTouchCollapsed(t *testing.T) {
+	target, program, s := startFirstTouch(t, everyFault)
+	target.Do("small", "huge", "collapse")
+	if huge := rollup(t, target.PID())["AnonHugePages"]; huge < 2*firstTouchBytes {
+		t.Skipf("the kernel made %d bytes of huge pages of %d", huge, 2*firstTouchBytes)
+	}
+
+	got := touchedBy(balanced(t, s), program)
+	mustTouch(t, got, "touch_small", firstTouchBytes)
+	mustTouch(t, got, "touch_huge", firstTouchBytes)
 }
 
 // testFirstTouchManyPages touches nearly three times as many pages as the kernel's map has room

@@ -24,6 +24,7 @@ func TestGPUAttach(t *testing.T) {
 	t.Run("damaged driver is named", testGPUAttachDamagedDriverNamed)
 	t.Run("exited program keeps its rows", testGPUAttachExitedProgramKeeps)
 	t.Run("execution leaves nothing in the kernel", testGPUAttachExecutionLeavesNothing)
+	t.Run("detach leaves nothing in the kernel", testGPUAttachDetachLeavesNothing)
 }
 
 // TestNVML reads the driver's count for a process, from a library whose answers a file sets.
@@ -218,6 +219,29 @@ func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 	g.Do("hold malloc 7 1000")
 	mustAmount(t, "of the new program", heldBySite(snapshot(t, s)),
 		amounts{"cuda-segment hold_malloc": {7, 7000}})
+}
+
+func testGPUAttachDetachLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c10 := realLibC10(t)
+	g, other := startBlocks(t, c10), startBlocks(t, c10)
+	s := traceBlocks(t, other, exact)
+
+	g.Do("driver " + libcuda(t))
+	mustAttach(t, s, g.PID())
+	g.Do("hold weights 30 1000 1")
+	other.Do("hold weights 7 1000 1", "hold weights 1 1000 2")
+	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 31 || had[bpf.MapGpuTotals] != 1 {
+		t.Errorf("the kernel has %v: the test is wrong", had)
+	}
+
+	mustDetach(t, s, g.PID())
+	g.Do("hold weights 3 1000 1")
+	mustHaveNoEntries(t, s, g.PID())
+
+	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)),
+		amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})
+	mustReportTotals(t, other, s, "of the other")
 }
 
 // nvmlAnswers replaces the file that steers testdata/nvml.c.

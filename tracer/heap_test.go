@@ -81,18 +81,21 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 		objects = 400
 	}
 
-	for threads, flag := range map[int]string{
-		1: "-fno-omit-frame-pointer", 8: "-fomit-frame-pointer",
+	for _, flags := range [][]string{
+		{"-pthread", "-fno-omit-frame-pointer"},
+		{"-pthread", "-fomit-frame-pointer"},
 	} {
-		t.Run(fmt.Sprint(flag, " ", threads), func(t *testing.T) {
-			target := start(t, tracertest.Build(t, "leak.c", "-pthread", flag), fmt.Sprint(threads),
-				fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-			options := tracer.Options{PID: target.PID(), Interval: 1, Sources: heapAlone}
-			s := mustLeak(t, target, options, int64(objects), int64(size))
-			if events := mustLoseNothing(t, s); events.Allocations < uint64(objects*101) {
-				t.Errorf("%d allocations seen of %d", events.Allocations, objects*101)
-			}
-		})
+		for _, threads := range []int{1, 8} {
+			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
+				target := start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
+					fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
+				options := tracer.Options{PID: target.PID(), Interval: 1, Sources: heapAlone}
+				s := mustLeak(t, target, options, int64(objects), int64(size))
+				if events := mustLoseNothing(t, s); events.Allocations < uint64(objects*101) {
+					t.Errorf("%d allocations seen of %d", events.Allocations, objects*101)
+				}
+			})
+		}
 	}
 }
 
@@ -394,12 +397,13 @@ func testHeapOperatorNewThrows(t *testing.T) {
 	t.Parallel()
 	program := buildAllocators(t, "operators.cc")
 	// mimalloc ends the process itself
-	for i, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} {
-		mode := modes[i%len(modes)]
-		t.Run(library+" "+mode.String(), func(t *testing.T) {
-			command := preloading(library, exec.Command(program, "throw"))
-			mustCountAllocators(t, command, tracer.Options{Mode: mode})
-		})
+	for _, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} {
+		for _, mode := range modes {
+			t.Run(library+" "+mode.String(), func(t *testing.T) {
+				command := preloading(library, exec.Command(program, "throw"))
+				mustCountAllocators(t, command, tracer.Options{Mode: mode})
+			})
+		}
 	}
 }
 

@@ -32,9 +32,7 @@ func TestMain(m *testing.M) {
 	// No budget runs out on a busy machine, or an emulated one.
 	duty.ExtraAdvance = time.Hour
 	unwind.BuildOnce = true
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
+	tracertest.Main(m)
 }
 
 var must = tracertest.NoError

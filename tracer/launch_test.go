@@ -10,6 +10,7 @@ import (
 	"math/bits"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +20,9 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -33,6 +34,8 @@ func TestLaunch(t *testing.T) {
 	t.Run("forks, programs and shells", testLaunchPrograms)
 	t.Run("programs that start together wait together", testLaunchTogether)
 	t.Run("what was there before is named", testLaunchStart)
+	t.Run("who keeps what a stack has allocated", testLaunchKeepers)
+	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
 	t.Run("a static program of a shell is traced late", testLaunchLate)
 	t.Run("a program that has exited keeps its sources", testLaunchExited)
@@ -41,6 +44,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("beside another trace", testLaunchBeside)
 	t.Run("a command that does not start", testLaunchFails)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
+	t.Run("an interval reaches a running program", testLaunchMarkers)
 	t.Run("the shim's own work is charged", testLaunchWork)
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("what has ended is in snapshots", testLaunchEnded)
@@ -90,28 +94,43 @@ func launch(
 // heldBelowShim is held for stacks without the shim's own frames.
 func heldBelowShim(snapshot *growth.Snapshot) amounts { return heldAt(snapshot, 0) }
 
+var preloadedAllocators = []string{
+	"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2",
+}
+
 func testLaunchFunctions(t *testing.T) {
-	eachMode(t, func(t *testing.T, mode probe.Mode) {
-		command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-		options := tracer.Options{Interval: 1, Sources: []string{"heap", "mapping"}, Mode: mode}
-		s, target := launch(t, command, options, "ready")
-		truth := target.Do("go")
-		mustHold(t, heldBelowShim(snapshot(t, s)), truth)
-		mustLoseStacksAlone(t, s)
-	})
+	// tcmalloc touches the 4 GiB of a calloc, and mimalloc's realloc(p, 0) returns memory.
+	for _, allocator := range preloadedAllocators[:2] {
+		for _, mode := range modes {
+			t.Run(allocator+" "+mode.String(), func(t *testing.T) {
+				command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+				options := tracer.Options{
+					Interval: 1, Sources: []string{"heap", "mapping"}, Mode: mode,
+				}
+				s, target := launch(t, preloading(allocator, command), options, "ready")
+				truth := target.Do("go")
+				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
+				mustLoseStacksAlone(t, s)
+			})
+		}
+	}
 }
 
 func testLaunchLeak(t *testing.T) {
 	const objects, size, threads = 4000, 96, 8
-	command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), fmt.Sprint(threads),
-		fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-	s, target := launch(t, preloading("libjemalloc.so.2", command), exactHeap, "ready")
-	order(target, "go")
-	mustHoldIn(t, heldBelowShim(snapshot(t, s)), "leak_here", objects, objects*size)
-	events := mustLoseStacksAlone(t, s)
-	if events.Samples < objects*101 || events.Samples != events.Allocations {
-		t.Errorf("%d samples of %d allocations, of at least %d", events.Samples,
-			events.Allocations, objects*101)
+	for _, allocator := range preloadedAllocators {
+		t.Run(allocator, func(t *testing.T) {
+			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), fmt.Sprint(threads),
+				fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
+			s, target := launch(t, preloading(allocator, command), exactHeap, "ready")
+			order(target, "go")
+			mustHoldIn(t, heldBelowShim(snapshot(t, s)), "leak_here", objects, objects*size)
+			events := mustLoseStacksAlone(t, s)
+			if events.Samples < objects*101 || events.Samples != events.Allocations {
+				t.Errorf("%d samples of %d allocations, of at least %d", events.Samples,
+					events.Allocations, objects*101)
+			}
+		})
 	}
 }
 
@@ -121,9 +140,11 @@ func testLaunchPrograms(t *testing.T) {
 		programs, forks int // that are traced in the end
 		command         []string
 	}{
+		"program":             {1, 0, []string{program, "leak"}},
 		"fork":                {1, 1, []string{program, "fork"}},
 		"early fork":          {1, 1, []string{program, "early fork"}},
 		"exec":                {1, 0, []string{program, "exec"}},
+		"shell that waits":    {2, 0, []string{"/bin/sh", "-c", program + " leak; true"}},
 		"shell that executes": {1, 0, []string{"/bin/sh", "-c", "exec " + program + " exec"}},
 		"shell in a shell in an env": {
 			3, 1, []string{"/usr/bin/env", "sh", "-c", "sh -c '" + program + " fork; :'; :"},
@@ -282,6 +303,54 @@ func testLaunchPython(t *testing.T) {
 	}
 }
 
+func testLaunchKeepers(t *testing.T) {
+	for _, allocator := range preloadedAllocators[:2] {
+		t.Run(allocator, func(t *testing.T) {
+			command := exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))
+			s, target := launch(t, preloading(allocator, command), exactHeap)
+			order(target, "keep 300")
+
+			// The payloads are the objects of 5000 bytes.
+			var stack *growth.Stack
+			for _, h := range snapshot(t, s).Holdings {
+				if h.InuseObjects == 300 && h.InuseBytes > 300*5000 {
+					stack = h.Stack
+				}
+			}
+			if stack == nil {
+				t.Fatal("no stack holds the payloads")
+			}
+
+			counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: target.PID()})
+			if err != nil || counted.Missing != "" {
+				t.Errorf("%q is missing in the census, %v", counted.Missing, err)
+			}
+			found, err := s.Search(t.Context(), tracer.KeeperSearch{
+				PID: target.PID(), Stacks: [][]uint64{{stack.ID}}, To: s.Elapsed(),
+				MaxSamples: 1000, Limit: time.Minute,
+			})
+			if err != nil || len(found) != 1 || len(found[0].Paths) == 0 {
+				t.Fatalf("%+v, %v: want a path", found, err)
+			}
+			root := found[0].Paths[0].Root
+			if root.Kind != keeper.RootGlobal || root.Module != "__main__" || root.Name != "cache" {
+				t.Errorf("root %+v, want the global cache of __main__", root)
+			}
+		})
+	}
+}
+
+func testLaunchMusl(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "launched")
+	build := exec.Command("musl-gcc", "-O2", "-g", "-o", program, tracertest.Source("launched.c"))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s(apt-get install musl-tools)", build, err, out)
+	}
+	s, target := launch(t, exec.Command(program, "leak"), exactHeap)
+	truth := target.Await("done")
+	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
+}
+
 func testLaunchUnseen(t *testing.T) {
 	for name, flags := range map[string][]string{
 		"static": {"-static"},
@@ -433,6 +502,19 @@ func testLaunchWork(t *testing.T) {
 				t.Errorf("%v are charged, of %v: %.3f", busiest.InShim, least, ratio)
 			}
 		})
+	}
+}
+
+// The number of markers shows the interval, also to a program that is running.
+func testLaunchMarkers(t *testing.T) {
+	s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c"), "leak"),
+		tracer.Options{Interval: 512 << 10}, "done")
+	for _, interval := range []uint64{512 << 10, 32 << 20, 4 << 10, 1, 1 << 30, 0} {
+		must(t, tracer.Probing(s).SetIntervals(interval, 0))
+		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")
+		if want := shim.MarkersOf(interval); int(got) != want {
+			t.Errorf("an interval of %d bytes is %d markers, want %d", interval, got, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ func TestKernelProducer(t *testing.T) {
 
 // TestProducer traces programs that sample their own heap.
 func TestProducer(t *testing.T) {
+	t.Run("sampled leak is within its confidence bound", testProducerSampled)
 	t.Run("other tools and the overhead controller change nothing", testProducerShared)
 	t.Run("malloc is probed where arguments cannot be read", testProducerUnsupported)
 	t.Run("malloc is probed where another tool ignores the semaphore", testProducerOtherTool)
@@ -74,6 +76,13 @@ func testKernelProducerExact(t *testing.T) {
 			t.Errorf("lost %+v", losses)
 		}
 	})
+}
+
+func testProducerSampled(t *testing.T) {
+	t.Parallel()
+	target, s := openOn(t, start(t, buildProducer(t), fmt.Sprint(sampledInterval),
+		fmt.Sprint(sampledObjects), fmt.Sprint(sampledSize)), tracer.Options{})
+	mustBeUnbiased(t, leakErrors(t, target, s, "leak", 20))
 }
 
 // A second session is another tool. The tool that limits its overhead opens and closes the probes

@@ -128,7 +128,7 @@ func testSeccompTensors(t *testing.T) {
 	command := refuseReturns(t, python)
 	command.Args = append(command.Args, tracertest.Source("tensors.py"))
 	h := tensorHolder{gpuProgram{startCommand(t, command), t}}
-	for _, way := range []tensorWay{tensorWays[0], tensorWays[len(tensorWays)-1]} {
+	for _, way := range tensorWays {
 		t.Run(fmt.Sprint(way), func(t *testing.T) {
 			h.t = t
 			h.Do("age")

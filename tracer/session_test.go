@@ -36,7 +36,7 @@ func TestSession(t *testing.T) {
 	t.Run("reused PID is not the ended target", testSessionReusedPIDEnded)
 	t.Run("reused PID is not attached to", testSessionReusedPIDAttached)
 	t.Run("exit while attaching leaves nothing", testSessionExitDuringAttach)
-	t.Run("attaches leave nothing", testSessionAttachesLeave)
+	t.Run("fifty attaches leave nothing", testSessionFiftyAttachesLeave)
 	t.Run("process that is being loaded gets its heap later", testSessionProcessBeingLoaded)
 	t.Run("execution while attaching is refused", testSessionExecutionDuringAttach)
 	t.Run("concurrent flushes are all answered", testSessionConcurrentFlushesAnswered)
@@ -342,7 +342,7 @@ func mustBeGone(t testing.TB, err error) {
 	}
 }
 
-func testSessionAttachesLeave(t *testing.T) {
+func testSessionFiftyAttachesLeave(t *testing.T) {
 	root, target := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 
@@ -355,7 +355,7 @@ func testSessionAttachesLeave(t *testing.T) {
 	round()
 	awaitTables(s)
 	mustLeaveNothing(t, func() {
-		for range 20 {
+		for range 50 {
 			round()
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ func TestSteps(t *testing.T) {
 	t.Run("library is loaded later", testStepsLibraryLoadedLater)
 	t.Run("another process is not probed", testStepsAnotherProcessProbed)
 	t.Run("each backward pass is a step", testStepsEachBackwardPass)
+	t.Run("missing step function is reported", testStepsMissingStepFunction)
+	t.Run("concurrent use", testStepsConcurrentUse)
 	t.Run("below the shim few steps are events", testStepsEvents)
 }
 
@@ -154,6 +157,41 @@ func testStepsEachBackwardPass(t *testing.T) {
 		if got := s.Sample().Processes[0].Steps; got != want {
 			t.Errorf("%d steps, want %d; %+v", got, want, s.Sources())
 		}
+	}
+}
+
+func testStepsMissingStepFunction(t *testing.T) {
+	target, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{})
+
+	c := countSteps(t, s, "libpasses:no_such_step")
+	call(target, 1, 5)
+	mustCount(t, c, growth.Unknown)
+	want := "find step function no_such_step in " + passes(t) + ": no such function"
+	if status := c.Status(); status.Attached || !strings.Contains(status.Reason, want) {
+		t.Errorf("%+v, want %q", status, want)
+	}
+}
+
+// A counter is read while the unwinder finds the library and while the trace ends.
+func testStepsConcurrentUse(t *testing.T) {
+	_, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{})
+
+	for range 10 {
+		c := countSteps(t, s, "libpasses:training_step")
+		var users sync.WaitGroup
+		for _, use := range []func(){
+			func() { _ = updateSteps(s, c) }, func() { c.Count() },
+			func() { c.Status() }, func() { _ = c.Close() },
+		} {
+			users.Go(func() {
+				for range 20 {
+					use()
+				}
+			})
+		}
+
+		users.Wait()
+		mustCount(t, c, growth.Unknown)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -23,6 +25,8 @@ func TestTensors(t *testing.T) {
 	withOneProgram(t, []tensorCase{
 		{"source tensor alone leaves the heap without sites", testTensorsSourceTensorAlone},
 		{"gap in probing makes totals unknown", testTensorsGapProbingMakes},
+		{"closed probe attaches when it is opened", testTensorsClosedProbeAttaches},
+		{"detach leaves nothing in the kernel", testTensorsDetachLeavesNothing},
 	})
 }
 
@@ -273,6 +277,42 @@ func testTensorsGapProbingMakes(t *testing.T, h tensorHolder) {
 		lineWith(t, "tensors.py", "fills"))]; got != [2]int64{20, 20_000} {
 		t.Errorf("after the second opening %d are held, want 20 of 20000 bytes", got)
 	}
+}
+
+// A program that waits for its baseline holds its probes back.
+func testTensorsClosedProbeAttaches(t *testing.T, h tensorHolder) {
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
+
+	p := source.NewTensors(tracer.Kernel(s), s.Process)
+	mapped, err := s.Process.Maps()
+	must(t, errors.Join(err, p.Pause()))
+
+	if p.Update(mapped); p.Active() || !p.Status().Attached {
+		t.Errorf("found while it is closed: active %t, %+v", p.Active(), p.Status())
+	}
+	if err := p.Open(); err != nil || !p.Active() {
+		t.Errorf("opened: active %t, %v", p.Active(), err)
+	}
+	if err := p.Close(); err != nil || p.Active() {
+		t.Errorf("shut down: active %t, %v", p.Active(), err)
+	}
+}
+
+func testTensorsDetachLeavesNothing(t *testing.T, h tensorHolder) {
+	other := startTensors(t)
+	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
+
+	mustAttach(t, s, h.PID())
+	h.Do("keep 30 100")
+	other.Do("keep 7 100")
+	if n := entries(t, s, h.PID())["tensors"]; n != 30 {
+		t.Errorf("the kernel has %d tensors, want 30", n)
+	}
+
+	mustHoldTensors(t, s, other)
+	mustDetach(t, s, h.PID())
+	mustHaveNoEntries(t, s, h.PID())
+	mustHoldTensors(t, s, other)
 }
 
 func testTensorsProgramWithoutTorch(t *testing.T) {

@@ -163,7 +163,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 	unknown := freeUnknownLine(s)
 	say(unknown != "" && s.MainCause() != nil, "%s", unknown) // else HOW SURE has it
 	notes = append(notes, heapNote(s, place)...)
-	notes = append(notes, oomNotes(s)...) // first: with room for one line, that names the limit
+	notes = append(notes, oomNotes(s)...) // before the end: where NOTE has one line, it names the limit
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
 		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	notes = append(notes, conditionNotes(s.Condition)...)

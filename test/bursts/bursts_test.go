@@ -24,11 +24,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	tracertest.Cleanup()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { tracertest.Main(m) }
 
 // programVariable names the allocscope that is measured; unset: the one that `make build` makes.
 const programVariable = "ALLOCSCOPE"

@@ -142,7 +142,7 @@ func manySymbols(functions int) []byte {
 }
 
 func TestNamerSymbols(t *testing.T) {
-	const functions, files = 1 << 20, 6 // 16 MiB each
+	const functions, files = 1 << 20, 8 // 16 MiB each
 	p := tracertest.Must(process.Open(os.Getpid()))(t)
 	defer p.Close()
 	program := manySymbols(functions)

@@ -168,7 +168,7 @@ func TestTableMemory(t *testing.T) {
 		for range 8 {
 			table := testTable(&memory, nil)
 			tables = append(tables, table)
-			for id := range uint64(1500) {
+			for id := range uint64(1800) {
 				table.Add(deepStack(id + 1))
 				table.GetUnheld(id + 1)
 			}

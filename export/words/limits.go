@@ -157,13 +157,13 @@ func noteLines(s *summary.Summary, place Place) []string {
 	}
 
 	say(s.Ended == summary.EndedRunning, "%s", RunningText(s))
+	notes = append(notes, oomNotes(s)...)                 // first: where NOTE has one line, it names the limit
 	if gains, ok := s.Evidence.Gains(); ok && !grows(s) { // else WHERE has it
 		notes = append(notes, gainsNote(summary.KeeperThatGains(s, gains.PerMinute))...)
 	}
 	unknown := freeUnknownLine(s)
 	say(unknown != "" && s.MainCause() != nil, "%s", unknown) // else HOW SURE has it
 	notes = append(notes, heapNote(s, place)...)
-	notes = append(notes, oomNotes(s)...) // before the end: where NOTE has one line, it names the limit
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory,
 		"%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	notes = append(notes, conditionNotes(s.Condition)...)

@@ -35,6 +35,12 @@ func TestOOMKill(t *testing.T) {
 	}
 	own.Largest[0], own.Largest[1] = own.Largest[1], own.Largest[0]
 
+	s.Ended = summary.EndedOutOfMemory
+	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed}}
+	if notes := noteLines(s, Place{}); len(notes) < 5 || notes[0] != want[0] {
+		t.Errorf("the kill comes before what was not traced:\n%s", strings.Join(notes, "\n"))
+	}
+
 	lines := strings.Join(OOMLines(&own), "\n")
 	if lines != `limit    cgroup /pod, 2.00 GiB; used 2.00 GiB
 killed   python3 (PID 7): RSS 1.00 GiB: anonymous 1.00 GiB, files 1.00 MiB, shared 0 B; in cgroup /pod/a

@@ -20,6 +20,12 @@ const (
 // linksSize is the size of the header of a free chunk, with its links fd and bk.
 const linksSize = HeaderSize + 2*wordSize
 
+// Where the links of a free chunk are: to the next one in its bin, and to the one before.
+const (
+	fdAt = HeaderSize
+	bkAt = HeaderSize + wordSize
+)
+
 // A bin is a list of free chunks of an arena: a ring through its head, followed by fd and by bk.
 type bin struct {
 	head       uint64
@@ -117,31 +123,88 @@ func (l *binReader) followAll(addresses []uint64) error {
 	return ErrLargeHeap
 }
 
-// verify leaves the chunks that are still free: the chunk behind each says so. It returns false where
-// many are not: then as many others may have become free meanwhile, and were not found.
+// verify leaves the chunks that are still free: the chunk behind each says so. It adds those that have
+// come between them since: at one end of a bin, say, while the other one was followed. It returns false
+// where many are in use again: then as many others may have become free meanwhile, and were not found.
 func (l *binReader) verify() (isSteady bool, err error) {
-	chunks, behind := make([]uint64, len(l.free)), make([]uint64, len(l.free))
-	for i, s := range l.free {
-		chunks[i], behind[i] = s.Start, s.End
-	}
-	own, err := l.memory.Peek(chunks, HeaderSize)
-	if err != nil {
-		return false, err
-	}
-	next, err := l.memory.Peek(behind, HeaderSize)
-	if err != nil {
-		return false, err
-	}
+	all, lost, found := l.free.Len(), uint64(0), l.free
+	l.free = nil
+	for pass := 0; pass < maxPasses && len(found) > 0; pass++ {
+		chunks, behind := make([]uint64, len(found)), make([]uint64, len(found))
+		for i, s := range found {
+			chunks[i], behind[i] = s.Start, s.End
+		}
+		own, err := l.memory.Peek(chunks, linksSize)
+		if err != nil {
+			return false, err
+		}
+		next, err := l.memory.Peek(behind, HeaderSize)
+		if err != nil {
+			return false, err
+		}
 
-	all, free := l.free.Len(), l.free[:0]
-	for i, s := range l.free {
-		if own[i] != nil && next[i] != nil && chunkSize(own[i]) == s.Len() &&
-			mchunkSize(next[i])&prevInUse == 0 && mchunkPrevSize(next[i]) == s.Len() {
-			free = append(free, s)
+		var links []link
+		for i, s := range found {
+			isFree := own[i] != nil && next[i] != nil && chunkSize(own[i]) == s.Len() &&
+				mchunkSize(next[i])&prevInUse == 0 && mchunkPrevSize(next[i]) == s.Len()
+			if !isFree {
+				lost += s.Len()
+				continue
+			}
+			l.free = append(l.free, s)
+			for _, on := range []int{fdAt, bkAt} {
+				links = append(links, link{on: on, from: s.Start, to: mem.Word(own[i], on)})
+			}
+		}
+		if found, err = l.followLinks(links); err != nil {
+			return false, err
 		}
 	}
-	l.free = free
-	return all-free.Len() <= all/maxChanged, nil
+	return lost <= all/maxChanged, nil
+}
+
+// A link leads from a free chunk to the next one in one of two directions, fdAt or bkAt.
+type link struct {
+	on       int
+	from, to uint64
+}
+
+// followLinks follows links as long as they lead to chunks that are not known and link back, and
+// returns these.
+func (l *binReader) followLinks(links []link) (found mem.Spans, err error) {
+	for {
+		links = slices.DeleteFunc(links, func(k link) bool {
+			_, isHead := l.heads[k.to]
+			return isHead || l.found[k.to]
+		})
+		if len(links) == 0 {
+			return found, nil
+		}
+		if l.left -= len(links); l.left < 0 {
+			return nil, ErrLargeHeap
+		}
+		chunks := make([]uint64, len(links))
+		for i, k := range links {
+			chunks[i] = k.to
+		}
+		contents, err := l.memory.Peek(chunks, linksSize)
+		if err != nil {
+			return nil, err
+		}
+
+		var more []link
+		for i, k := range links {
+			back := fdAt + bkAt - k.on
+			s, ok := l.chunkIn(k.to, contents[i])
+			if !ok || mem.Word(contents[i], back) != k.from || l.found[k.to] {
+				continue
+			}
+			l.found[k.to] = true
+			found = append(found, s)
+			more = append(more, link{on: k.on, from: k.to, to: mem.Word(contents[i], k.on)})
+		}
+		links = more
+	}
 }
 
 // open returns the bins that have to be followed, as they are now: a bin that was not followed to its
@@ -217,29 +280,38 @@ func (l *binReader) follow(bins []*bin) error {
 // malloc has changed the bin meanwhile. The bin is complete where a way comes back to its head, or meets
 // the other one.
 func (l *binReader) step(list *bin, way *binWay, content []byte) {
-	other, on, back := &list.ways[1], HeaderSize, HeaderSize+wordSize
+	other, on, back := &list.ways[1], fdAt, bkAt
 	if way == other {
 		other, on, back = &list.ways[0], back, on
 	}
 	chunk := way.chunk
-	size, next, isLinked := uint64(0), uint64(0), false
+	next, isLinked := uint64(0), false
 	if content != nil {
-		size, next = chunkSize(content), mem.Word(content, on)
+		next = mem.Word(content, on)
 		isLinked = mem.Word(content, back) == way.last(1, list.head)
 	}
-	_, isHead := l.heads[chunk]
-	h := l.heapAt(chunk)
+	s, ok := l.chunkIn(chunk, content)
 	switch {
 	case list.isComplete:
 	case chunk == list.head,
 		isLinked && chunk == other.last(1, 0) && next == other.last(2, list.head):
 		list.isComplete = true
-	case h == nil, !isLinked, isHead, !isAligned(chunk), size < minSize, !isAligned(size):
+	case !ok, !isLinked:
 		way.isBroken = true
 	default:
-		way.found = append(way.found, mem.Span{Start: chunk, End: chunk + size})
+		way.found = append(way.found, s)
 		way.chunk = next
 	}
+}
+
+// chunkIn returns the chunk at an address, with its header and links, if there can be one.
+func (l *binReader) chunkIn(address uint64, content []byte) (s mem.Span, ok bool) {
+	if _, isHead := l.heads[address]; isHead || content == nil || l.heapAt(address) == nil {
+		return s, false
+	}
+	size := chunkSize(content)
+	ok = isAligned(address) && size >= minSize && isAligned(size)
+	return mem.Span{Start: address, End: address + size}, ok
 }
 
 // last returns the last chunk but some that a way has found; first: there is none.

@@ -91,6 +91,21 @@ func launch(
 	return s, target
 }
 
+// launchTraced is launch of one program that is traced from its first allocation on: it is started
+// again where the machine was too busy for that. The lines are those before a word.
+func launchTraced(
+	t testing.TB, command *exec.Cmd, options tracer.Options, until string,
+) (s *tracer.Session, target *tracertest.Target, lines []string) {
+	t.Helper()
+	eventually(t, "the program waits until it is traced", func() bool {
+		again := &exec.Cmd{Path: command.Path, Args: command.Args, Env: command.Env, Err: command.Err}
+		s, target = launch(t, again, options)
+		lines = target.Await(until)
+		return areFromStart(s, 1, 0)
+	})
+	return s, target, lines
+}
+
 // heldBelowShim is held for stacks without the shim's own frames.
 func heldBelowShim(snapshot *growth.Snapshot) amounts { return heldAt(snapshot, 0) }
 
@@ -107,7 +122,7 @@ func testLaunchFunctions(t *testing.T) {
 				options := tracer.Options{
 					Interval: 1, Sources: []string{"heap", "mapping"}, Mode: mode,
 				}
-				s, target := launch(t, preloading(allocator, command), options, "ready")
+				s, target, _ := launchTraced(t, preloading(allocator, command), options, "ready")
 				truth := target.Do("go")
 				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
@@ -122,7 +137,7 @@ func testLaunchLeak(t *testing.T) {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), fmt.Sprint(threads),
 				fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-			s, target := launch(t, preloading(allocator, command), exactHeap, "ready")
+			s, target, _ := launchTraced(t, preloading(allocator, command), exactHeap, "ready")
 			order(target, "go")
 			mustHoldIn(t, heldBelowShim(snapshot(t, s)), "leak_here", objects, objects*size)
 			events := mustLoseStacksAlone(t, s)
@@ -210,12 +225,8 @@ func areFromStart(s *tracer.Session, programs, forks int) bool {
 
 func testLaunchStart(t *testing.T) {
 	const most = 1 << 20 // bytes
-	var s *tracer.Session
-	eventually(t, "the program waits until it is traced", func() bool {
-		command := exec.Command(python, "-c", "print('ready', flush=True); input()")
-		s, _ = launch(t, command, exact, "ready")
-		return areFromStart(s, 1, 0)
-	})
+	command := exec.Command(python, "-c", "print('ready', flush=True); input()")
+	s, _, _ := launchTraced(t, command, exact, "ready")
 	var bytes int64
 	for _, h := range snapshot(t, s).Holdings {
 		if h.Kind != growth.KindBeforeTracing {
@@ -272,14 +283,12 @@ func testLaunchPython(t *testing.T) {
 		command.Env = append(os.Environ(), "PYTHONMALLOC=malloc")
 		return command
 	}
-	keep := func(target *tracertest.Target) []string {
-		target.Await("ready")
-		return target.Do("go")
-	}
-	truth := keep(tracertest.StartCommand(t, interpret("-X", "tracemalloc=1")))
+	counting := tracertest.StartCommand(t, interpret("-X", "tracemalloc=1"))
+	counting.Await("ready")
+	truth := counting.Do("go")
 
-	s, target := launch(t, interpret(), exactHeap)
-	keep(target)
+	s, target, _ := launchTraced(t, interpret(), exactHeap, "ready")
+	target.Do("go")
 	got := make(map[int][2]int64)
 	for _, h := range snapshot(t, s).Holdings {
 		i := slices.IndexFunc(h.Stack.Frames, func(f growth.Frame) bool { return f.Python })
@@ -307,7 +316,7 @@ func testLaunchKeepers(t *testing.T) {
 	for _, allocator := range preloadedAllocators[:2] {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))
-			s, target := launch(t, preloading(allocator, command), exactHeap)
+			s, target, _ := launchTraced(t, preloading(allocator, command), exactHeap, "ready")
 			order(target, "keep 300")
 
 			// The payloads are the objects of 5000 bytes.
@@ -346,8 +355,7 @@ func testLaunchMusl(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s(apt-get install musl-tools)", build, err, out)
 	}
-	s, target := launch(t, exec.Command(program, "leak"), exactHeap)
-	truth := target.Await("done")
+	s, _, truth := launchTraced(t, exec.Command(program, "leak"), exactHeap, "done")
 	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
 
@@ -403,8 +411,7 @@ func testLaunchExited(t *testing.T) {
 func testLaunchUnusable(t *testing.T) {
 	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
 	command := preloading(library, exec.Command(tracertest.Build(t, "launched.c"), "leak"))
-	s, target := launch(t, command, exactHeap)
-	truth := target.Await("done")
+	s, _, truth := launchTraced(t, command, exactHeap, "done")
 	if heap := sourceOf(t, s, "heap"); !heap.Attached {
 		t.Errorf("source heap: %+v", heap)
 	}
@@ -424,7 +431,7 @@ func testLaunchOperators(t *testing.T) {
 		"plugin": {exec.Command(python, "-c", script), "use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, target := launch(t, c.command, exactHeap, "ready")
+			s, target, _ := launchTraced(t, c.command, exactHeap, "ready")
 			eventually(t, "the unwind table of the plugin is ready", func() bool {
 				target.Do("go")
 				taken := snapshot(t, s)
@@ -444,7 +451,7 @@ func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Mod
 // Another trace of the process raises the probes' semaphores, too, and reads the same samples.
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
-	s, target := launch(t, exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
+	s, target, _ := launchTraced(t, exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
 		fmt.Sprint(objects), fmt.Sprint(size), "1"), exactHeap, "ready")
 	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10})
 	order(target, "go")
@@ -457,8 +464,8 @@ func testLaunchBeside(t *testing.T) {
 // samples of several intervals.
 func testLaunchInterval(t *testing.T) {
 	const budget = 0.01
-	s, target := launch(t, exec.Command(tracertest.Build(t, "paced_leak.c"), "work", "65536", "20e6"),
-		tracer.Options{Overhead: budget}, "ready")
+	s, target, _ := launchTraced(t, exec.Command(tracertest.Build(t, "paced_leak.c"), "work", "65536",
+		"20e6"), tracer.Options{Overhead: budget}, "ready")
 	var rounds, leaked int64
 	var seconds, cpu float64
 	scan(t, target.Do("10")[0], "rounds %d seconds %g cpu %g leaked %d",
@@ -492,7 +499,7 @@ func testLaunchWork(t *testing.T) {
 		t.Run(fmt.Sprintf("an interval of %d bytes", interval), func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
 				fmt.Sprint(objects), fmt.Sprint(size), "100")
-			s, target := launch(t, command, tracer.Options{Interval: interval}, "ready")
+			s, target, _ := launchTraced(t, command, tracer.Options{Interval: interval}, "ready")
 			k := tracer.Kernel(s)
 			must(t, k.SetCosts(bpf.ProbeCosts{ShimPair: uint32(1000 * cost)}))
 			order(target, "go")

@@ -133,8 +133,8 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 # package tracer take longest, one after the other: they run as four parts of one program. Linking
 # without DWARF (-w) takes half as long.
 TEST_BUILD := -vet=off -ldflags=-w
-GO_TEST = $(ROOT_GO) $(GO) test $(TEST_BUILD) -count=1 -parallel 12 -timeout 30m
-TRACER_TEST = cd tracer && $(ROOT_GO) ../bin/tracer.test -test.parallel 12 -test.timeout 30m
+GO_TEST = $(ROOT_GO) $(GO) test $(TEST_BUILD) -count=1 -parallel 12 -timeout 60m
+TRACER_TEST = cd tracer && $(ROOT_GO) ../bin/tracer.test -test.parallel 12 -test.timeout 60m
 TRACER_PARTS := test-tracer-A-F test-tracer-G-L test-tracer-M-R test-tracer-S-Z
 # While a test swaps, the kernel may swap any process: such tests run before all others.
 SWAP := ^TestSwapped

@@ -101,7 +101,7 @@ func launchTraced(
 		again := &exec.Cmd{Path: command.Path, Args: command.Args, Env: command.Env, Err: command.Err}
 		s, target = launch(t, again, options)
 		lines = target.Await(until)
-		return areFromStart(s, 1, 0)
+		return areFromStart(t, s, 1, 0)
 	})
 	return s, target, lines
 }
@@ -179,7 +179,7 @@ func testLaunchPrograms(t *testing.T) {
 				}
 				truth = append(truth, target.Await("done")...)
 				s.Follow()
-				if !areFromStart(s, c.programs, c.forks) {
+				if !areFromStart(t, s, c.programs, c.forks) {
 					return false // the machine is busy
 				}
 				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
@@ -198,7 +198,7 @@ func testLaunchTogether(t *testing.T) {
 	eventually(t, "the programs wait until they are traced", func() bool {
 		s, _ := launch(t, exec.Command("/bin/sh", "-c", command), exactHeap, "all")
 		s.Follow()
-		return areFromStart(s, 1+ranks, 0)
+		return areFromStart(t, s, 1+ranks, 0)
 	})
 }
 
@@ -211,16 +211,21 @@ func mustLoseStacksAlone(t testing.TB, s *tracer.Session) growth.Events {
 }
 
 // areFromStart reports whether so many programs and forks of them are targets, and all programs were
-// before they went on. Forks do not wait.
-func areFromStart(s *tracer.Session, programs, forks int) bool {
+// before they went on. Forks do not wait. If not, the session ends: the next one has the CPUs.
+func areFromStart(t testing.TB, s *tracer.Session, programs, forks int) bool {
+	t.Helper()
 	targets := tracer.Targets(s)
 	fromStart := 0
-	for _, t := range targets {
-		if t.FromStart {
+	for _, target := range targets {
+		if target.FromStart {
 			fromStart++
 		}
 	}
-	return len(targets) == programs+forks && fromStart == programs
+	if len(targets) == programs+forks && fromStart == programs {
+		return true
+	}
+	must(t, s.Close())
+	return false
 }
 
 func testLaunchStart(t *testing.T) {
@@ -267,7 +272,7 @@ func testLaunchEnded(t *testing.T) {
 			exactHeap)
 		truth := target.Await("waiting")
 		s.Follow()
-		if !areFromStart(s, 5, 0) {
+		if !areFromStart(t, s, 5, 0) {
 			return false // the machine is busy
 		}
 		mustHold(t, heldBelowShim(snapshot(t, s)), truth[:1])

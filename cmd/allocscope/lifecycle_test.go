@@ -353,34 +353,16 @@ type kernelObjects struct {
 	links    map[link.ID]string
 }
 
-// heldBy reads from /proc the open files of a process.
+// heldBy returns the objects of a process.
 func heldBy(t *testing.T, pid int) kernelObjects {
 	t.Helper()
 	held := kernelObjects{make(map[ebpf.ProgramID]string), make(map[link.ID]string)}
-	files := tracertest.Must(filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)))(t)
-
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // closed meanwhile
-		}
-
-		var program ebpf.ProgramID
-		var linkID link.ID
-		isLink := false
-		for line := range strings.Lines(string(text)) {
-			if n, _ := fmt.Sscanf(line, "link_id: %d", &linkID); n == 1 {
-				isLink = true
-			}
-			_, _ = fmt.Sscanf(line, "prog_id: %d", &program)
-		}
-
-		switch {
-		case isLink:
-			held.links[linkID] = programName(t, program)
-		case program != 0:
-			held.programs[program] = programName(t, program)
-		}
+	programs, links := tracertest.BPFFiles(t, pid)
+	for _, program := range programs {
+		held.programs[program] = programName(t, program)
+	}
+	for id, program := range links {
+		held.links[id] = programName(t, program)
 	}
 	return held
 }

@@ -134,34 +134,16 @@ func testKilled(t *testing.T) {
 	child := tracertest.Must(unix.PidfdOpen(pid, 0))(t)
 	defer unix.Close(child)
 
-	links := linksOf(t, pid)
+	_, links := tracertest.BPFFiles(t, command.Process.Pid)
 	if len(links) == 0 && features.HaveBPFLinkUprobeMulti() == nil { // single uprobes do not show whose they are
 		t.Error("the child's functions are not probed")
 	}
 
 	tracertest.NoError(t, command.Process.Kill())
 	awaitExit(t, child)
-	for _, id := range links {
+	for id := range links {
 		awaitNoLink(t, id)
 	}
-}
-
-func linksOf(t *testing.T, pid int) (ids []link.ID) {
-	t.Helper()
-	links := new(link.Iterator)
-	defer links.Close()
-	for links.Next() {
-		info, err := links.Link.Info()
-		if err != nil || info.UprobeMulti() == nil {
-			continue // another's that is gone, or of another kind
-		}
-		if of, ok := info.UprobeMulti().Pid(); ok && of == uint32(pid) {
-			ids = append(ids, info.ID)
-		}
-	}
-
-	tracertest.NoError(t, links.Err())
-	return ids
 }
 
 func awaitExit(t *testing.T, pidfd int) {

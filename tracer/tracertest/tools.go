@@ -9,6 +9,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 )
 
 // Main is the TestMain of a package: it runs the tests, and removes the programs that they built.
@@ -69,4 +72,35 @@ func Allocated(call func()) uint64 {
 	call()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
+}
+
+// BPFFiles returns the BPF programs that a process has open, and its links with their programs. It
+// reads /proc: a descriptor of a link would keep the probes of another test attached.
+func BPFFiles(t testing.TB, pid int) (programs []ebpf.ProgramID, links map[link.ID]ebpf.ProgramID) {
+	t.Helper()
+	links = make(map[link.ID]ebpf.ProgramID)
+	for _, file := range Must(filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)))(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+
+		var program ebpf.ProgramID
+		var id link.ID
+		isLink := false
+		for line := range strings.Lines(string(text)) {
+			if n, _ := fmt.Sscanf(line, "link_id: %d", &id); n == 1 {
+				isLink = true
+			}
+			_, _ = fmt.Sscanf(line, "prog_id: %d", &program)
+		}
+
+		switch {
+		case isLink:
+			links[id] = program
+		case program != 0:
+			programs = append(programs, program)
+		}
+	}
+	return programs, links
 }

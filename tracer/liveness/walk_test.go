@@ -166,22 +166,40 @@ func testLargeChunks(t *testing.T) {
 }
 
 // testBigHeap compares a heap that is too large for a walk with mallinfo2 of the process: to the byte
-// while that stands still. Then 64 blocks of 300 kB at most come and go, and the heap grows.
+// while that stands still, and where it frees chunks in the middle of a walk. Then 64 blocks of 300 kB at most come and go, and the heap grows.
 func testBigHeap(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "bigheap.c"))
 	t.Cleanup(target.Hangup)
-	lines := target.Await("done")
 	var heap, free, fast uint64
-	tracertest.Must(fmt.Sscanf(lines[len(lines)-1], "ready %d %d %d", &heap, &free, &fast))(t)
+	info := func(lines []string, name string) {
+		t.Helper()
+		line := lines[len(lines)-1]
+		tracertest.Must(fmt.Sscanf(line, name+" %d %d %d", &heap, &free, &fast))(t)
+	}
+	info(target.Await("done"), "ready")
 
 	p := openProcess(t, target.PID())
 	process.KeepMemory(p)
 	a := ProcessAllocator{Allocator: mustFind(t, p).Allocator}
-	got, err := a.WalkHeaps(p, all)
-	if err != nil || !got.ByBins || got.Free != free-fast || got.InUse+got.Cached+got.Free != heap ||
-		got.Cached < fast || got.FreeResident != got.Free+got.Cached {
-		t.Errorf("%+v, %v; mallinfo2: %d bytes, %d free, %d in fastbins", got, err, heap, free,
-			fast)
+	mustBe := func(got glibc.HeapChunks, err error) {
+		t.Helper()
+		if err != nil || !got.ByBins || got.Free != free-fast || got.InUse+got.Cached+got.Free != heap ||
+			got.Cached < fast || got.FreeResident != got.Free+got.Cached {
+			t.Errorf("%+v, %v; mallinfo2: %d bytes, %d free, %d in fastbins", got, err, heap, free,
+				fast)
+		}
+	}
+	mustBe(a.WalkHeaps(p, all))
+
+	// Chunks get to the front of a bin whose front has been read.
+	maps := mapsOf(t, p)
+	memory := tracertest.Must(newPrivateMemory(p, withRoom(maps)))(t)
+	interrupted := &interruptedMemory{Reader: memory, at: 200, interrupt: func() {
+		info(target.Do("free"), "freed")
+	}}
+	mustBe(a.Allocator.(*glibc.Malloc).WalkHeaps(interrupted, maps, all))
+	if interrupted.reads < 2*interrupted.at {
+		t.Errorf("%d reads: the test is wrong", interrupted.reads)
 	}
 
 	target.Say("go")
@@ -203,6 +221,20 @@ func testBigHeap(t *testing.T) {
 	if complete < enough {
 		t.Errorf("%d of %d walks were complete", complete, walks)
 	}
+}
+
+// An interruptedMemory calls a function before one of its reads.
+type interruptedMemory struct {
+	mem.Reader
+	reads, at int
+	interrupt func()
+}
+
+func (m *interruptedMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	if m.reads++; m.reads == m.at {
+		m.interrupt()
+	}
+	return m.Reader.Peek(addresses, size)
 }
 
 // testGrowingHeap walks a heap as far as it went when the maps were read. To find its end, both are read

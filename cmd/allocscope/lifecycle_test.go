@@ -359,10 +359,10 @@ func heldBy(t *testing.T, pid int) kernelObjects {
 	held := kernelObjects{make(map[ebpf.ProgramID]string), make(map[link.ID]string)}
 	programs, links := tracertest.BPFFiles(t, pid)
 	for _, program := range programs {
-		held.programs[program] = programName(t, program)
+		held.programs[ebpf.ProgramID(program)] = programName(t, ebpf.ProgramID(program))
 	}
 	for id, program := range links {
-		held.links[id] = programName(t, program)
+		held.links[link.ID(id)] = programName(t, ebpf.ProgramID(program))
 	}
 	return held
 }

@@ -142,7 +142,7 @@ func testKilled(t *testing.T) {
 	tracertest.NoError(t, command.Process.Kill())
 	awaitExit(t, child)
 	for id := range links {
-		awaitNoLink(t, id)
+		awaitNoLink(t, link.ID(id))
 	}
 }
 

@@ -9,9 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 )
 
 // Main is the TestMain of a package: it runs the tests, and removes the programs that they built.
@@ -74,19 +71,18 @@ func Allocated(call func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// BPFFiles returns the BPF programs that a process has open, and its links with their programs. It
-// reads /proc: a descriptor of a link would keep the probes of another test attached.
-func BPFFiles(t testing.TB, pid int) (programs []ebpf.ProgramID, links map[link.ID]ebpf.ProgramID) {
+// BPFFiles returns the IDs of the BPF programs that a process has open, and of its links with their
+// programs. It reads /proc: a descriptor of a link would keep the probes of another test attached.
+func BPFFiles(t testing.TB, pid int) (programs []uint32, links map[uint32]uint32) {
 	t.Helper()
-	links = make(map[link.ID]ebpf.ProgramID)
+	links = make(map[uint32]uint32)
 	for _, file := range Must(filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid)))(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue // closed meanwhile
 		}
 
-		var program ebpf.ProgramID
-		var id link.ID
+		var program, id uint32
 		isLink := false
 		for line := range strings.Lines(string(text)) {
 			if n, _ := fmt.Sscanf(line, "link_id: %d", &id); n == 1 {
